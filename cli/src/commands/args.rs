@@ -1,4 +1,4 @@
-//! The whole command line: verbs in groups, options of all verbs, and what ends every `--help`.
+//! The whole command line: verbs in groups, options of all verbs, and the end of every `--help`.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,7 @@ use crate::ui::global::Global;
 use crate::ui::paint::{self, Word};
 use crate::ui::suggest;
 
-/// What ends every `--help`: scripts rely on these numbers.
+/// The end of every `--help`. Scripts rely on these numbers.
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
@@ -68,7 +68,7 @@ pub(crate) fn command() -> clap::Command {
     command
 }
 
-/// The arguments of this process, or what clap has to say instead.
+/// The arguments of this process, or the error or help that clap wants to print.
 pub(crate) fn parse() -> Result<Cli, clap::Error> {
     let mut command = command();
     let matches = command.try_get_matches_from_mut(words());
@@ -76,7 +76,7 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// The options of every verb as the environment has them, but for a store that is named.
+/// The options of all verbs from the environment, with `store` if it is given.
 pub(crate) fn global(store: Option<OsString>) -> Option<Global> {
     let named = store.map(|url| [OsString::from("--store"), url]);
     let words = ["store", "--quiet", "info"].map(OsString::from);
@@ -84,7 +84,7 @@ pub(crate) fn global(store: Option<OsString>) -> Option<Global> {
     Cli::try_parse_from(words).ok().map(|cli| cli.global)
 }
 
-/// Whether the command line asks for JSON, also where it makes no sense.
+/// Whether the command line asks for JSON, even if it is wrong otherwise.
 pub(crate) fn wants_json() -> bool {
     let words = std::env::args_os().skip(1);
     words
@@ -92,7 +92,8 @@ pub(crate) fn wants_json() -> bool {
         .any(|word| word == "--json")
 }
 
-/// The arguments. However the file of the program is called, the command is `store`; `store version` is what people try first.
+/// The arguments of this process. The first one is always `store`, whatever the file of the program is called.
+/// `version` means `--version`, since people try it first.
 fn words() -> Vec<OsString> {
     let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
     if words.first().is_some_and(|word| word == "version") {

@@ -1,7 +1,7 @@
-//! What shells complete in addition to verbs and flags: refs, namespaces, stores, clusters, jobs, profiles and guides.
+//! Completion of values in shells: refs, namespaces, stores, clusters, jobs, profiles and guides.
 //!
-//! The script of `store completions` asks this same program, through an environment variable. The program then never
-//! prints an error, never makes anything, and does not wait long for a store that does not answer.
+//! The script of `store completions` runs this program with an environment variable. The program then prints no errors,
+//! creates nothing, and waits only a short time for a store.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::mpsc;
@@ -16,35 +16,35 @@ use crate::commands::{args, help};
 use crate::config::Config;
 use crate::context::Context;
 
-/// Set to the name of a shell by its script.
+/// The script sets this variable to the name of the shell.
 const VARIABLE: &str = "STORE_COMPLETE";
-/// A store has this long to say which refs there are; a person waits for it.
+/// Time for a store to list its refs while a person waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Answers a shell, if one asks.
+/// Answers a completion request, if this is one.
 pub(crate) fn is_answered() -> bool {
     let here = std::env::current_dir().ok();
     let asked = CompleteEnv::with_factory(|| with_values(args::command()))
         .var(VARIABLE)
         .try_complete(std::env::args_os(), here.as_deref());
-    // A wrong request gets nothing: a message would stand in the middle of a line.
+    // An invalid request gets no message, which would be printed in the middle of the command line.
     asked.unwrap_or(true)
 }
 
-/// The script that makes `shell` ask.
+/// The script that makes `shell` ask this program.
 pub(crate) fn script(shell: &str) -> Vec<u8> {
     let mut script = Vec::new();
     if let Some(shell) = Shells::builtins().completer(shell) {
-        // A vector takes all.
+        // Writing to a vector cannot fail.
         let _always = shell.write_registration(VARIABLE, "store", "store", "store", &mut script);
     }
     script
 }
 
-/// What an argument names.
+/// The kind of value that an argument takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A ref; a namespace too, where that does.
+    /// A ref, or also a namespace.
     Ref {
         or_namespace: bool,
     },
@@ -56,7 +56,7 @@ enum Kind {
     Topic,
 }
 
-/// The command with completers for the arguments that name something.
+/// Adds completers to the arguments of known kinds.
 fn with_values(command: Command) -> Command {
     let verbs: Vec<String> = command
         .get_subcommands()
@@ -73,7 +73,7 @@ fn with_values(command: Command) -> Command {
     })
 }
 
-/// By what the help calls it.
+/// The kind of an argument, by its value name in the help.
 fn kind(arg: &Arg) -> Option<Kind> {
     let value = match arg.get_value_names().and_then(<[_]>::first) {
         Some(name) => name.to_string(),
@@ -97,7 +97,7 @@ fn kind(arg: &Arg) -> Option<Kind> {
     }
 }
 
-/// Runs beside the thread that waits for it, which may give up.
+/// Computes the candidates on another thread, so that the wait can time out.
 fn candidates(kind: Kind, typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(typed) = typed.to_str().map(str::to_owned) else {
         return Vec::new();
@@ -106,7 +106,7 @@ fn candidates(kind: Kind, typed: &OsStr) -> Vec<CompletionCandidate> {
     std::thread::spawn(move || {
         let values = values(kind, &typed).unwrap_or_default();
         let fitting = values.into_iter().filter(|value| value.starts_with(&typed));
-        // Nobody listens any more when it took too long.
+        // The send fails if the wait timed out.
         drop(sender.send(fitting.collect::<Vec<_>>()));
     });
     let values = answer.recv_timeout(PATIENCE).unwrap_or_default();
@@ -126,7 +126,7 @@ fn values(kind: Kind, typed: &str) -> Result<Vec<String>> {
     })
 }
 
-/// Namespaces until one is typed, then its refs, then the versions of a ref.
+/// Completes namespaces first, then the refs of a namespace, then the versions of a ref.
 fn refs(typed: &str, or_namespace: bool) -> Result<Vec<String>> {
     let context = context()?;
     if typed.matches('/').count() < 2 {
@@ -154,7 +154,7 @@ fn namespaces(context: &Context) -> Result<Vec<String>> {
     Ok(names.map(|line| line.name.as_str().to_owned()).collect())
 }
 
-/// Of the store that the words so far name.
+/// The context for the store that the typed words name.
 fn context() -> Result<Context> {
     let words = std::env::args_os().skip_while(|word| word != "--").skip(2);
     let global = args::global(named_store(words));
@@ -164,7 +164,7 @@ fn context() -> Result<Context> {
     )
 }
 
-/// `--store URL`, `--from STORE`, `pull CLUSTER`.
+/// The store of `--store URL`, `--from STORE` or `pull CLUSTER`.
 fn named_store(words: impl Iterator<Item = OsString>) -> Option<OsString> {
     let words: Vec<OsString> = words.collect();
     let mut named = None;

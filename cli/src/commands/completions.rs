@@ -1,4 +1,4 @@
-//! `store completions`: what a shell needs to complete the command.
+//! `store completions`: prints the completion script of a shell.
 
 use clap_complete::Shell;
 use store::Result;

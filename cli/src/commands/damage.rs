@@ -1,4 +1,4 @@
-//! What is wrong with a store, as people read it; `verify` and `repair` share it.
+//! Shows damage of a store to people; shared by `verify` and `repair`.
 
 use store::Result;
 use store::check::{Finding, Hit};
@@ -6,7 +6,7 @@ use store::check::{Finding, Hit};
 use crate::context::Context;
 use crate::ui::{human, names};
 
-/// A line for each object, then a line for each path.
+/// Prints a line for each object, then a line for each path.
 pub(crate) fn show(
     context: &Context,
     findings: &[Finding],

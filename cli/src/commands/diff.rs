@@ -1,4 +1,4 @@
-//! `store diff`: what is different between two refs, or between a ref and a directory.
+//! `store diff`: the differences between two refs, or between a ref and a directory.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -49,7 +49,7 @@ struct Line {
     aspects: Vec<Aspect>,
 }
 
-/// An entry as it is on one side, with what was kept beside it where that is not the same on the other.
+/// An entry on one side. Kept metadata is included only if it differs.
 #[derive(Serialize)]
 struct Side {
     #[serde(flatten)]
@@ -60,7 +60,7 @@ struct Side {
     user: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<u32>,
-    /// Their names.
+    /// The names of the extended attributes.
     #[serde(skip_serializing_if = "Option::is_none")]
     xattrs: Option<Vec<String>>,
 }
@@ -97,7 +97,7 @@ fn differences(
     inspect::diff_with_directory(&reader, before, Path::new(&args.after), options, each)
 }
 
-/// `project/...` and `team/...` are refs; a directory of that name is `./project/...`.
+/// Whether the text is a ref: `project/...` or `team/...`. A directory of that name is written `./project/...`.
 fn looks_like_a_ref(text: &OsStr) -> bool {
     let bytes = text.as_encoded_bytes();
     bytes.starts_with(b"project/") || bytes.starts_with(b"team/")
@@ -134,7 +134,7 @@ fn show(context: &Context, event: &Event) -> Result<()> {
     }
 }
 
-/// None of what was kept beside the trees.
+/// The text of a change; `None` for kept metadata.
 fn told(aspect: Aspect, before: &Entry, after: &Entry) -> Option<String> {
     Some(match (aspect, before) {
         (Aspect::Content, _) => {

@@ -1,4 +1,4 @@
-//! `store du`: which namespace takes how much.
+//! `store du`: the space that each namespace takes.
 
 use std::cmp::Reverse;
 use std::ffi::OsString;
@@ -64,7 +64,7 @@ fn namespace(text: &OsString) -> Result<Namespace> {
     }
 }
 
-/// One walk is for all of them, so what is not there is told before it.
+/// Checks that all wanted namespaces exist, before the one walk that covers all of them.
 fn check(wanted: &[Namespace], state: &State) -> Result<()> {
     let known = state.namespaces();
     let missing = wanted

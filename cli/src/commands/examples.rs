@@ -1,6 +1,6 @@
 //! Examples of each verb, for `store VERB --help` and for the manual.
 
-/// A command line, and what it does.
+/// A command line, and its effect.
 type Example = (&'static str, &'static str);
 
 const EXAMPLES: [(&str, &[Example]); 33] = [
@@ -322,7 +322,7 @@ const EXAMPLES: [(&str, &[Example]); 33] = [
     ),
 ];
 
-/// Those of a verb; none, where its usage says it all.
+/// The examples of a verb; empty if its usage line is enough.
 pub(crate) fn of(verb: &str) -> &'static [Example] {
     let mut known = EXAMPLES.into_iter();
     known
@@ -330,7 +330,7 @@ pub(crate) fn of(verb: &str) -> &'static [Example] {
         .unwrap_or_default()
 }
 
-/// As they stand in the help.
+/// The examples in the format of the help.
 pub(crate) fn shown(verb: &str) -> String {
     let examples = of(verb).iter();
     examples

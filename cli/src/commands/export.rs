@@ -1,4 +1,4 @@
-//! `store export`: versions of refs go into one file.
+//! `store export`: writes versions of refs to one file.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     Transfer::new(Side::Here, bundle, &args.refs, &args.how)?.run(context)
 }
 
-/// That a bundle is a file: it is added to and read at any place, as no stream can be.
+/// Checks that the bundle is a file: it is read and written at arbitrary offsets, which a stream does not allow.
 pub(super) fn check_file(bundle: &Path) -> Result<()> {
     match bundle == "-" {
         true => Err(

@@ -1,4 +1,4 @@
-//! `store get`: a ref, or a path inside one, becomes an ordinary copy.
+//! `store get`: copies a ref, or a path in it, to an ordinary file or directory.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     keep: Vec<Keep>,
 }
 
-/// What a machine reads.
+/// The JSON form of the report.
 #[derive(Serialize)]
 struct Report {
     #[serde(flatten)]

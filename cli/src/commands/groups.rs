@@ -1,10 +1,10 @@
-//! The verbs in groups, by what they are for: the list of `store --help` and of `store help`.
+//! The verbs in groups by purpose, for `store --help` and `store help`.
 
 use std::fmt::Write;
 
 use crate::ui::paint::{self, Word};
 
-/// Every verb stands in one of them.
+/// Every verb is in one of these groups.
 pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Data",
@@ -45,7 +45,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
     ("Set-up", &["init", "token", "help", "completions", "man"]),
 ];
 
-/// A verb and what it does, in one line.
+/// A verb and its purpose in one line.
 pub(crate) struct Verb {
     pub(crate) group: &'static str,
     pub(crate) name: &'static str,
@@ -69,7 +69,7 @@ pub(crate) fn verbs(command: &clap::Command) -> Vec<Verb> {
         .collect()
 }
 
-/// The list for people; its headings have their colour.
+/// The list for people, with coloured headings.
 pub(crate) fn list(command: &clap::Command) -> String {
     let verbs = verbs(command);
     let mut text = String::new();
@@ -82,14 +82,14 @@ pub(crate) fn list(command: &clap::Command) -> String {
     text
 }
 
-/// A heading, and names with what they stand for.
+/// A heading, and names with their descriptions.
 pub(crate) fn section<'l>(
     heading: &str,
     lines: impl Iterator<Item = (&'l str, &'l str)>,
 ) -> String {
     let mut text = paint::word(Word::Heading, format_args!("{heading}:")) + "\n";
     for (name, about) in lines {
-        // A string takes all.
+        // Writing to a string cannot fail.
         let _always = writeln!(text, "  {name:<11}  {about}");
     }
     text + "\n"

@@ -1,4 +1,4 @@
-//! `store help`: the verbs, the help of one, and guides by task.
+//! `store help`: lists the verbs, and prints the help of a verb or a guide.
 
 use serde::Serialize;
 use store::{Error, Result};
@@ -7,7 +7,7 @@ use crate::commands::{args, groups};
 use crate::ui::output::Output;
 use crate::ui::suggest;
 
-/// Guides, printed as they stand in the repository: the first line is the title.
+/// Guides, printed as in the repository. The first line is the title.
 const TOPICS: [(&str, &str); 12] = [
     ("bucket", include_str!("../../guides/bucket.md")),
     ("clusters", include_str!("../../guides/clusters.md")),
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     words: Vec<String>,
 }
 
-/// What a machine reads where nothing is named.
+/// The JSON form of the list without arguments.
 #[derive(Serialize)]
 struct List<'l> {
     verbs: Vec<VerbTold<'l>>,
@@ -74,12 +74,12 @@ pub(crate) fn run(args: &Args, out: &Output) -> Result<()> {
     }
 }
 
-/// The names of the guides, for the foot of `store --help`.
+/// The names of the guides, for the end of `store --help`.
 pub(crate) fn topics() -> String {
     TOPICS.map(|(name, _)| name).join(", ")
 }
 
-/// What may follow `store help`.
+/// Valid arguments of `store help`.
 pub(crate) fn names() -> Vec<String> {
     let verbs = groups::GROUPS.into_iter().flat_map(|(_, verbs)| verbs);
     let topics = TOPICS.iter().map(|(name, _)| name);
@@ -118,13 +118,13 @@ fn guide(text: &str, out: &Output) -> Result<()> {
     out.bytes(text.as_bytes())
 }
 
-/// `# Title` on the first line.
+/// The title: the first line, which is `# Title`.
 fn title(text: &str) -> &str {
     let first = text.lines().next().unwrap_or_default();
     first.trim_start_matches('#').trim()
 }
 
-/// What `store VERB --help` prints.
+/// Prints what `store VERB --help` prints.
 fn of_verb(words: &[String], out: &Output) -> Result<()> {
     let mut verb = args::command();
     verb.build();

@@ -1,4 +1,4 @@
-//! `store history`: the versions of a ref.
+//! `store history`: lists the versions of a ref.
 
 use std::ffi::OsString;
 
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Line<'v> {
     version: u64,
-    /// What names its content in every store; any version takes it in place of its number.
+    /// The id of the content, which is the same in every store. It can replace the number in a ref.
     id: Id,
     time: Timestamp,
     host: &'v str,
@@ -39,15 +39,15 @@ struct Line<'v> {
     bytes: u64,
     entries: u64,
     pinned: bool,
-    /// It comes out for one person alone, since only their owner could read the files.
+    /// Only the user who gets the version will be able to read the files, since only their owner could when it was put.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     private: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<Timestamp>,
-    /// The last day on which somebody got or materialized it.
+    /// The last day on which the version was got or materialized.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_use: Option<Date>,
-    /// Where it was first put, when it was brought from another store.
+    /// Where the version was first put, if it came from another store.
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<&'v Origin>,
 }
@@ -101,7 +101,7 @@ fn line(number: u64, version: &Version, last_use: Option<Date>) -> Line<'_> {
     }
 }
 
-/// `@3 of 2025-01-02 03:04 by ana@node-1`.
+/// An origin as `@3 of 2025-01-02 03:04 by ana@node-1`.
 fn shown_origin(origin: &Origin) -> String {
     let who = format!("{}@{}", origin.who.user, origin.who.host);
     format!(

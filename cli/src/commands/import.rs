@@ -1,4 +1,4 @@
-//! `store import`: versions of refs come out of a file.
+//! `store import`: reads versions of refs from a file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `store info`: what a store is and how much is in it.
+//! `store info`: describes a store and how much it holds.
 
 use std::fmt;
 
@@ -27,16 +27,16 @@ struct Info {
     id: StoreId,
     format: u32,
     chunker: ChunkerParams,
-    /// Those of `format`, and those that were learned since.
+    /// Features from the object `format`, and those that were learned later.
     features: Features,
     log_entry: u64,
     namespaces: usize,
     refs: u64,
     versions: u64,
-    /// Versions that come out for one person alone.
+    /// Versions whose files only the user who gets them will be able to read.
     #[serde(skip_serializing_if = "is_zero")]
     private_versions: u64,
-    /// Bytes of all versions as if each were stored whole.
+    /// Bytes of all versions, as if each were stored separately.
     logical_bytes: u64,
     segments: usize,
     chunks: u64,
@@ -46,10 +46,10 @@ struct Info {
     /// Bytes of packs and segments.
     stored_bytes: u64,
     condemned_packs: usize,
-    /// What is stored as the difference to other chunks, if the store has any.
+    /// Chunks that are stored as deltas, if there are any.
     #[serde(skip_serializing_if = "Deltas::is_none")]
     deltas: Deltas,
-    /// What the host can do, where that was asked.
+    /// The measured speed of the host, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     rates: Option<Rates>,
 }
@@ -181,7 +181,7 @@ impl fmt::Display for Info {
     }
 }
 
-/// Rates are of one core, but for the last two of a line.
+/// Shows the rates. All are for one core, except the last two of a line.
 fn show(rates: &Rates, out: &mut fmt::Formatter<'_>) -> fmt::Result {
     let rate = |bytes: u64| format!("{}/s", human::bytes(bytes));
     write!(

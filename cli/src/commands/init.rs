@@ -1,4 +1,4 @@
-//! `store init`: a new store.
+//! `store init`: creates a store.
 
 use std::fmt;
 

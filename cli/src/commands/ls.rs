@@ -1,4 +1,4 @@
-//! `store ls`: namespaces, the refs of one, the entries of a ref.
+//! `store ls`: lists namespaces, the refs of a namespace, or the entries of a ref.
 
 use std::cmp::Reverse;
 use std::ffi::OsString;
@@ -85,7 +85,7 @@ fn namespaces(args: &Args, context: &Context, store: &Store) -> Result<()> {
     let uses = LastUses::read(store)?;
     let told = |line: NamespaceLine| -> Result<NamespaceTold> {
         let (mut last_use, mut last_put) = (None, None);
-        // Nothing but days is asked of single refs.
+        // Single refs are read only to find the last days.
         if !uses.is_empty() || args.sort == Sort::LastUse {
             for one in state.refs_of(Some(&line.name)) {
                 let one = one?;
@@ -124,7 +124,7 @@ fn namespaces(args: &Args, context: &Context, store: &Store) -> Result<()> {
     context.out.list(&columns, lines.into_iter(), cells)
 }
 
-/// Sorts what comes by name, by its bytes and its last use.
+/// Sorts lines, which are ordered by name, by size or last use if requested.
 fn sort<T>(args: &Args, lines: &mut [T], of: impl Fn(&T) -> (u64, Option<Date>)) {
     match args.sort {
         Sort::Size => lines.sort_by_key(|line| Reverse(of(line).0)),
@@ -136,7 +136,7 @@ fn sort<T>(args: &Args, lines: &mut [T], of: impl Fn(&T) -> (u64, Option<Date>))
     }
 }
 
-/// When versions were used last.
+/// The last uses of versions.
 pub(crate) struct LastUses {
     uses: Uses,
     now: Timestamp,
@@ -150,7 +150,7 @@ impl LastUses {
         })
     }
 
-    /// Of any version of a ref.
+    /// The last use of any version of a ref.
     pub(crate) fn of(&self, state: &State, name: &RefName) -> Result<Option<Date>> {
         if self.is_empty() {
             return Ok(None);
@@ -256,7 +256,7 @@ struct EntryTold {
     time: Option<Timestamp>,
 }
 
-/// One by one as they come, since a tree may have a million of them; another order needs all of them first.
+/// Prints entries one by one, since a tree may have millions. Sorting by another order needs all of them in memory.
 fn entries(args: &Args, context: &Context, store: &Store, spec: &RefSpec) -> Result<()> {
     if args.sort == Sort::LastUse {
         return Err(Error::invalid(
@@ -284,7 +284,7 @@ fn entries(args: &Args, context: &Context, store: &Store, spec: &RefSpec) -> Res
         .try_for_each(|listed| show(args, context, listed))
 }
 
-/// Of a directory: all that is in it.
+/// The size of an entry; for a directory, that of everything below it.
 fn bytes(node: &Node) -> u64 {
     match node {
         Node::File { content, .. } => content.size,

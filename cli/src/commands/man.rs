@@ -1,4 +1,4 @@
-//! `store man`: the manual, made from the same text as `--help`.
+//! `store man`: writes the manual, from the same text as `--help`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     dir: Option<PathBuf>,
 }
 
-/// Variables of the environment, and what they are for.
+/// Environment variables and their purpose.
 const ENVIRONMENT: [(&str, &str); 17] = [
     ("STORE_URL", "The store, as --store names it."),
     (
@@ -69,7 +69,7 @@ const ENVIRONMENT: [(&str, &str); 17] = [
     ("STORE_COMPLETE", "Set by the scripts of store completions."),
 ];
 
-/// Files, and what is in them.
+/// Files and their content.
 const FILES: [(&str, &str); 7] = [
     (
         "~/.config/store/config.toml",
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &Args, out: &Output) -> Result<()> {
     out.bytes(&page(&command)?)
 }
 
-/// A page for the command, and for each verb below it.
+/// Writes a page for the command, and one for each verb below it.
 fn write_all(command: &Command, dir: &Path) -> Result<()> {
     let below = command.get_subcommands().filter(|verb| !verb.is_hide_set());
     for verb in below {
@@ -174,7 +174,7 @@ fn rendered(command: &Command) -> io::Result<Vec<u8>> {
     Ok(without_repeats(&page))
 }
 
-/// Each section comes with the same lines before it, which one page needs once.
+/// Removes the repeated preamble of each section; a page needs one.
 fn without_repeats(page: &[u8]) -> Vec<u8> {
     let head = Roff::new().render();
     let page = String::from_utf8_lossy(page);
@@ -182,7 +182,7 @@ fn without_repeats(page: &[u8]) -> Vec<u8> {
     (head + &rest).into_bytes()
 }
 
-/// The line of `--help`; the options have a section of their own.
+/// The usage line of `--help`; the options have a section of their own.
 fn synopsis(command: &Command) -> Roff {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim().trim_start_matches("Usage: ").to_owned();
@@ -192,7 +192,7 @@ fn synopsis(command: &Command) -> Roff {
     roff
 }
 
-/// The way of a newcomer.
+/// First steps for new users.
 const FIRST_EXAMPLES: [(&str, &str); 4] = [
     (
         "store put ~/.cache/huggingface project/llama-ft/hf",
@@ -212,7 +212,7 @@ const FIRST_EXAMPLES: [(&str, &str); 4] = [
     ),
 ];
 
-/// Names, and what they stand for.
+/// A section of names and their descriptions.
 fn section(heading: &str, lines: &[(&str, &str)]) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", [heading]);

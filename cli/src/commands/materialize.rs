@@ -1,4 +1,4 @@
-//! `store materialize`: a ref becomes a tree of hard links.
+//! `store materialize`: makes a tree of hard links from a ref.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::context::pools::{self, PoolArgs};
 use crate::ui::progress::Watch;
 use crate::ui::{human, names, remedy};
 
-/// How often a held tree is looked after.
+/// How often to check whether a held tree is still needed.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Make a tree of hard links from the host's pool, in the time it takes to make links
@@ -110,7 +110,7 @@ pub(crate) struct Args {
     pool: PoolArgs,
 }
 
-/// What a machine reads.
+/// The JSON form of the report.
 #[derive(Serialize)]
 struct Report {
     #[serde(flatten)]
@@ -125,7 +125,7 @@ struct Report {
     secs: f64,
 }
 
-/// What would be done.
+/// The plan of a dry run.
 struct Planned(Plan);
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let store = context.open()?;
     let precious = crate::config::precious();
     if let Some(dest) = &dest {
-        // Looking for a pool tries links beside the destination, which would be too much already.
+        // Searching for a pool creates test links beside the destination, so the destination is checked first.
         let pools = || pools::that_exist(&args.pool, dest, &context.config().pool);
         store::check_destination(&store, &precious, dest, pools)?;
     }
@@ -191,7 +191,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     outcome
 }
 
-/// Whether the tree is what the version says, apart from what a job added.
+/// Fails if the tree differs from the version, apart from files that a job added.
 fn outcome(done: &MaterializeReport) -> Result<()> {
     if done.conflicts == 0 {
         return Ok(());
@@ -221,7 +221,7 @@ fn named(kept: &Kept) -> String {
     format!("{}: {}", names::shown(path), kept.why)
 }
 
-/// What happened to a file of the pool, for people.
+/// What happened to a pool file, for people.
 pub(crate) fn told(damage: &Damage) -> String {
     let mut text = format!(
         "warning: pool file {} is not as it was made (its bytes, mode or time) and is set aside as {}",
@@ -237,7 +237,7 @@ pub(crate) fn told(damage: &Damage) -> String {
     text
 }
 
-/// A directory that is named by no name, like `.`, by its own.
+/// Resolves a directory without a name of its own, like `.`.
 fn spelled_out(dest: &Path) -> Result<PathBuf> {
     match dest.file_name() {
         Some(_) => Ok(dest.to_path_buf()),
@@ -247,7 +247,7 @@ fn spelled_out(dest: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Returns when the tree is not needed any more.
+/// Waits until the held tree is not needed any more.
 fn hold(context: &Context) {
     let ended = Arc::new(AtomicBool::new(false));
     if standard_input_can_end() {
@@ -267,7 +267,7 @@ fn hold(context: &Context) {
     }
 }
 
-/// `/dev/null` is at its end from the beginning, which means nothing.
+/// Whether the end of standard input means something. `/dev/null` is always at its end.
 fn standard_input_can_end() -> bool {
     let null = std::fs::metadata("/dev/null").map(|null| null.rdev());
     std::fs::metadata("/dev/stdin").is_ok_and(|input| {
@@ -311,7 +311,7 @@ impl fmt::Display for Report {
 
 impl Serialize for Planned {
     fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        /// A step and where it is taken.
+        /// A step and its path.
         #[derive(Serialize)]
         struct Line<'s> {
             #[serde(flatten)]
@@ -319,7 +319,7 @@ impl Serialize for Planned {
             #[serde(flatten)]
             step: &'s store::materialize::Step,
         }
-        /// One after another, however many there are.
+        /// Serializes the steps one by one, since there may be many.
         struct Steps<'p>(&'p Plan);
         impl Serialize for Steps<'_> {
             fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {

@@ -94,13 +94,13 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether signals are for a command that it runs.
+    /// Whether signals are for the child command that the verb runs.
     pub(crate) fn hands_on_signals(&self) -> bool {
         matches!(self, Self::Run(_))
     }
 }
 
-/// Does it; see [`run_alone`] for the others.
+/// Runs a verb; see [`run_alone`] for verbs that need no context.
 pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
     match command {
         Command::Init(args) => init::run(args, context),
@@ -142,7 +142,7 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
     }
 }
 
-/// Does what needs neither a store nor the configuration, which may be what somebody needs help with.
+/// Runs a verb that needs neither a store nor the configuration, so that it works even if the configuration is broken.
 pub(crate) fn run_alone(command: &Command, out: &Output) -> Option<Result<()>> {
     match command {
         Command::Help(args) => Some(help::run(args, out)),

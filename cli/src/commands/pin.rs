@@ -18,7 +18,7 @@ pub(crate) struct Args {
     target: OsString,
 }
 
-/// What became of a pin.
+/// The result of a pin.
 #[derive(Serialize)]
 pub(crate) struct Pinned {
     #[serde(rename = "ref")]

@@ -1,4 +1,4 @@
-//! `store policy`: what the store keeps, and how much its namespaces may take, for every host alike.
+//! `store policy`: what the store keeps, and how much its namespaces may take; the same for every host.
 
 use std::fmt;
 use std::io::Read;
@@ -95,11 +95,11 @@ struct Text {
     keep: Vec<Keep>,
 }
 
-/// What a machine reads.
+/// The JSON form of the report.
 #[derive(Serialize)]
 struct Report {
     policy: Policy,
-    /// What held before, where it was changed.
+    /// The policy before the change, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<Policy>,
 }
@@ -177,7 +177,7 @@ fn scope(args: &KeepArgs) -> Result<Scope> {
     Ok(scope)
 }
 
-/// Refuses what nobody means: rules that keep nothing.
+/// Refuses rules that keep nothing.
 fn check(scope: &Scope) -> Result<()> {
     let refs = scope.pattern.as_str();
     let rules = &scope.rules;
@@ -195,7 +195,7 @@ fn check(scope: &Scope) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the scope of the same pattern where it stands, else adds one.
+/// Replaces the scope with the same pattern in place, else adds one.
 fn keep(mut policy: Policy, scope: Scope, first: bool) -> Policy {
     let known = policy
         .keep
@@ -251,7 +251,7 @@ fn size_or_none(text: &str) -> Result<MaxSize, String> {
     }
 }
 
-/// A rule behind one that matches all of its refs says nothing, which nobody means.
+/// Notes rules that never apply, because an earlier pattern matches all of their refs.
 fn note_what_never_decides(policy: &Policy, context: &Context) {
     for (at, scope) in policy.keep.iter().enumerate() {
         let mut before = policy.keep.iter().take(at);
@@ -268,7 +268,7 @@ fn note_what_never_decides(policy: &Policy, context: &Context) {
     }
 }
 
-/// A pattern may be there before its refs are, so this is a note only.
+/// Notes patterns that match no ref. A rule may exist before its refs, so this is no error.
 fn note_what_matches_nothing(policy: &Policy, store: &Store, context: &Context) -> Result<()> {
     if policy.keep.is_empty() {
         return Ok(());
@@ -306,7 +306,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// One `[[keep]]` of a configuration.
+/// The lines of one `[[keep]]` table.
 fn lines_of(scope: &Scope) -> Vec<String> {
     let rules = &scope.rules;
     let number = |name: &str, value: Option<usize>| value.map(|value| format!("{name} = {value}"));
@@ -331,7 +331,7 @@ fn lines_of(scope: &Scope) -> Vec<String> {
     .collect()
 }
 
-/// A size that reads back as the same number of bytes.
+/// A size that parses back to the same number of bytes.
 fn exact_size(bytes: u64) -> String {
     exact(
         bytes,
@@ -345,7 +345,7 @@ fn exact_size(bytes: u64) -> String {
     )
 }
 
-/// A time that reads back as the same number of seconds.
+/// A time that parses back to the same number of seconds.
 fn exact_span(secs: u64) -> String {
     exact(secs, &[(86_400, "d"), (3600, "h"), (60, "m")], "s")
 }

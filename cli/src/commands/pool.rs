@@ -1,4 +1,4 @@
-//! `store pool status|evict|verify`: what the host's pool takes, and whether it is sound.
+//! `store pool status|evict|verify`: the size of the host's pool, and whether it is sound.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -111,7 +111,7 @@ fn open(which: &Which, context: &Context) -> Result<Pool> {
     pools::open(&which.pool, context, destination)
 }
 
-/// Removes what the dead left, and says what of it is still there.
+/// Sweeps the pool, and reports the trees of dead processes that could not be removed.
 fn sweep(pool: &Pool, context: &Context) -> Result<()> {
     let kept = pool.sweep()?;
     kept.iter().for_each(|kept| {

@@ -1,4 +1,4 @@
-//! `store pull`: versions of refs come from a cluster to the store.
+//! `store pull`: transfers versions of refs from a cluster to the store.
 
 use std::ffi::OsString;
 

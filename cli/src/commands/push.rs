@@ -1,4 +1,4 @@
-//! `store push`: versions of refs go from the store to a cluster.
+//! `store push`: transfers versions of refs from the store to a cluster.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! `store put`: a directory or a file becomes a new version of a ref.
+//! `store put`: stores a directory or a file as a new version of a ref.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -146,7 +146,7 @@ pub(crate) struct Args {
     keep: Vec<Keep>,
 }
 
-/// What a machine reads.
+/// The JSON form of the report.
 #[derive(Serialize)]
 struct Report {
     #[serde(rename = "ref")]
@@ -236,7 +236,7 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
 }
 
 fn delta_base(args: &Args) -> Result<DeltaBase> {
-    // A ref has a slash in it, so these words are none.
+    // A ref contains a slash, so these words cannot be refs.
     match args.delta_base.to_str() {
         Some("auto") => Ok(DeltaBase::Auto),
         Some("none") => Ok(DeltaBase::None),
@@ -244,7 +244,7 @@ fn delta_base(args: &Args) -> Result<DeltaBase> {
     }
 }
 
-/// What was asked for and is nowhere, where nothing has changed and so no version was made.
+/// A note that a message or time to live was not recorded, because an unchanged tree makes no version.
 fn unsaid(args: &Args) -> Option<String> {
     let given = match (args.message.is_empty(), args.ttl) {
         (true, None) => return None,
@@ -277,7 +277,7 @@ fn report(target: RefName, mut done: PutReport, elapsed: Duration) -> Report {
 }
 
 impl Report {
-    /// What the version is called in every store.
+    /// The id of the version, which is the same in every store.
     fn known_as(&self) -> String {
         names::id(self.done.id.as_ref())
     }
@@ -306,7 +306,7 @@ impl fmt::Display for Report {
             human::bytes(self.done.new_bytes),
             human::bytes(self.done.stored_bytes),
         )?;
-        // For less than that, all that would show is what a version takes by itself.
+        // For smaller versions, the fixed cost of a version would dominate.
         if self.done.bytes >= 1000 {
             let percent = human::percent(self.done.stored_bytes, self.done.bytes);
             write!(out, " ({percent} of its size)")?;

@@ -1,4 +1,4 @@
-//! `store repair`: rebuilds what is derived, and condemns what is damaged.
+//! `store repair`: rebuilds derived objects, and condemns damaged packs.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     dry_run: bool,
 }
 
-/// What a machine reads.
+/// The JSON form of the report.
 #[derive(Serialize)]
 struct Report {
     dry_run: bool,

@@ -1,5 +1,5 @@
-//! `store rm`: drops versions, refs and namespaces; the next gc deletes their bytes. What a namespace had in the pools
-//! of this host is removed at once.
+//! `store rm`: drops versions, refs and namespaces; the next gc deletes their bytes. Files of a dropped namespace in
+//! the pools of this host are removed at once.
 
 mod paths;
 
@@ -69,14 +69,14 @@ pub(crate) struct Args {
     pool: Option<PathBuf>,
 }
 
-/// What a machine reads.
+/// The JSON form of the report.
 #[derive(Serialize)]
 struct Report {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
     dropped: Vec<String>,
     kept_pinned: Vec<String>,
-    /// What nothing but the dropped versions needs; only a dry run reads the trees for it.
+    /// Bytes that only the dropped versions need. Only a dry run reads the trees to find out.
     #[serde(skip_serializing_if = "Option::is_none")]
     unique_bytes: Option<u64>,
     pools: Vec<Cleaned>,
@@ -84,7 +84,7 @@ struct Report {
     warnings: Vec<String>,
 }
 
-/// What became of the files of a namespace in one pool.
+/// What happened to the files of a namespace in one pool.
 #[derive(Serialize)]
 struct Cleaned {
     #[serde(serialize_with = "store::path_as_text")]
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     context.out.report(&report)
 }
 
-/// What would go, and what only that needs.
+/// What would be dropped, and the bytes that only those versions need.
 fn dry_run(named: &OsStr, store: &Store, target: &Target) -> Result<Report> {
     let reader = Reader::new(store)?;
     let state = &reader.view().state;
@@ -138,7 +138,7 @@ fn dry_run(named: &OsStr, store: &Store, target: &Target) -> Result<Report> {
         }
         Target::Namespace(namespace) => refs::plan_drop_namespace(state, namespace)?,
     };
-    // The sum would be too large: it does not leave out what a pinned version keeps.
+    // With pinned versions, the sum would be too large, since it includes what they keep.
     let unique = match planned.kept.is_empty() {
         true => Some(summarize(&reader, target)?.unique.stored_bytes),
         false => None,
@@ -150,7 +150,7 @@ fn dry_run(named: &OsStr, store: &Store, target: &Target) -> Result<Report> {
     })
 }
 
-/// One version is named by its number; all of them go by a name that is easily typed.
+/// Asks before it drops all versions of a ref, since its name is easily mistyped. A single version has a number.
 fn confirm_ref(args: &Args, context: &Context, store: &Store, spec: &RefSpec) -> Result<()> {
     let is_asked = !args.yes && spec.version.is_none() && std::io::stdin().is_terminal();
     let dropped = match is_asked {
@@ -182,7 +182,7 @@ fn drop_namespace(
         confirm(context, &store.state()?, namespace)?;
     }
     let (pools, warnings) = open_pools(args, context);
-    // Trees can be read for certain only before they are dropped.
+    // The trees can be read for certain only before they are dropped.
     let unused = match unused(store, namespace, &pools) {
         Err(error) if error.kind() == Kind::Interrupted => return Err(error),
         unused => unused,
@@ -209,7 +209,7 @@ fn drop_namespace(
     Ok(report)
 }
 
-/// The pools that may have files of the namespace; no pool is a reason to keep a namespace.
+/// The pools that may have files of the namespace. A pool that cannot be opened does not stop the drop.
 fn open_pools(args: &Args, context: &Context) -> (Vec<Pool>, Vec<String>) {
     let known = pools::known(args.pool.as_deref(), &context.config().pool);
     let mut warnings = Vec::new();
@@ -221,11 +221,11 @@ fn open_pools(args: &Args, context: &Context) -> (Vec<Pool>, Vec<String>) {
     (pools, warnings)
 }
 
-/// The contents in `pools` that nobody has any more when the namespace is gone.
+/// The contents in `pools` that no version needs once the namespace is gone.
 fn unused(store: &Store, namespace: &Namespace, pools: &[Pool]) -> Result<HashSet<Content>> {
     let mut known = HashSet::new();
     for pool in pools {
-        // Those who use the pool are told what is kept in it.
+        // The users of a pool are told what a sweep keeps, so not here.
         drop(pool.sweep()?);
         known.extend(pool.contents()?);
     }
@@ -237,7 +237,7 @@ fn unused(store: &Store, namespace: &Namespace, pools: &[Pool]) -> Result<HashSe
     contents_only_of(&reader, &dropped.versions, &known)
 }
 
-/// Has the name typed again, so that a slip of the hand costs no project.
+/// Asks to type the name again, so that a typing mistake does not cost a project.
 fn confirm(context: &Context, state: &State, namespace: &Namespace) -> Result<()> {
     let dropped = refs::plan_drop_namespace(state, namespace)?;
     context.out.ask(format_args!(
@@ -256,13 +256,13 @@ fn confirm(context: &Context, state: &State, namespace: &Namespace) -> Result<()
     .hint("nothing was dropped; type the whole name, or say --yes"))
 }
 
-/// A line of standard input; a signal ends the wait for it.
+/// Reads a line of standard input; a signal ends the wait.
 fn typed_line(context: &Context) -> Result<String> {
     let (sender, typed) = mpsc::channel();
     std::thread::spawn(move || {
         let mut line = String::new();
         let read = std::io::stdin().read_line(&mut line);
-        // The receiver is gone when the person has lost patience.
+        // The receiver is gone if a signal ended the wait.
         let _unread = sender.send(read.map(|_| line));
     });
     while !context.stop().load(Ordering::Relaxed) {

@@ -17,20 +17,20 @@ use crate::context::Context;
 use crate::host::planted;
 use crate::ui::{human, names};
 
-/// What a machine reads.
+/// The JSON form of the report.
 #[derive(Serialize)]
 struct Report {
     profile: String,
     #[serde(serialize_with = "store::path_as_text")]
     directory: PathBuf,
     dry_run: bool,
-    /// Entries that went.
+    /// Removed entries.
     removed: Vec<Refused>,
-    /// Complete entries that lost a lock of nobody.
+    /// Complete entries whose abandoned locks were removed.
     unlocked: Vec<Named>,
-    /// Entries that somebody works on, or that were touched just now.
+    /// Entries that a process works on, or that were changed just now.
     kept: Vec<Named>,
-    /// Directories of pulls that died.
+    /// Directories of pulls that were killed.
     leftovers: u64,
 }
 
@@ -92,7 +92,7 @@ impl Report {
                 true => std::fs::remove_file(&full).map_err(failed)?,
                 false => std::fs::remove_dir_all(&full).map_err(failed)?,
             }
-            // Last: as long as it is there, the entry is none.
+            // These go last: while they exist, the entry counts as incomplete.
             for beside in shape.beside(&full) {
                 std::fs::remove_dir_all(&beside)
                     .map_err(|source| Error::io("remove", &beside, source))?;
@@ -103,7 +103,7 @@ impl Report {
     }
 }
 
-/// What was made just now may be in the making, where the compiler makes no locks.
+/// Whether an entry was changed just now. Some compilers make no locks, so it may still be written.
 fn is_young(path: &Path, profile: &Profile) -> bool {
     let time = std::fs::symlink_metadata(path).and_then(|found: Metadata| found.modified());
     let age = time

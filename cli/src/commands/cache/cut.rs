@@ -1,6 +1,7 @@
-//! Files that say at their beginning how long they are, and are shorter: a compiler or a copy was broken off.
+//! Detects truncated files: their header states their length, and they are shorter, because a compiler or a copy was
+//! interrupted.
 //!
-//! Nothing but the beginning is read, and no byte behind it is looked at.
+//! Only the header is read.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -13,7 +14,8 @@ use super::profile::HEAD_BYTES_MAX;
 
 const NOATIME: i32 = OFlags::NOATIME.bits().cast_signed();
 
-/// Whether a file is shorter than it says at these places of it. One that cannot be read is told where it is read.
+/// Whether a file is shorter than the lengths that it states at these offsets. Returns false for an unreadable file;
+/// its reader reports the error.
 pub(super) fn is_cut(path: &Path, lengths: &[u64]) -> bool {
     let Ok(file) = open_unseen(path) else {
         return false;
@@ -27,7 +29,7 @@ pub(super) fn is_cut(path: &Path, lengths: &[u64]) -> bool {
     is_shorter(size, lengths, read)
 }
 
-/// Opens a file without a trace where that is allowed: times of access tell what a job has read.
+/// Opens a file without changing its access time, if that is allowed: access times show what a job has read.
 fn open_unseen(path: &Path) -> std::io::Result<File> {
     let unseen = File::options().read(true).custom_flags(NOATIME).open(path);
     match unseen {
@@ -36,7 +38,7 @@ fn open_unseen(path: &Path) -> std::io::Result<File> {
     }
 }
 
-/// The same for bytes of a file of `size` bytes, as far as its beginning goes.
+/// The same for a file of `size` bytes whose first bytes are `begin`.
 pub(super) fn is_cut_in(begin: &[u8], size: u64, lengths: &[u64]) -> bool {
     is_shorter(size, lengths, |bytes, at| {
         let from = usize::try_from(at).unwrap_or(usize::MAX);
@@ -48,12 +50,12 @@ pub(super) fn is_cut_in(begin: &[u8], size: u64, lengths: &[u64]) -> bool {
     })
 }
 
-/// How much of a file has all of its lengths.
+/// How much of a file contains all of its lengths.
 pub(super) fn begin_bytes(size: u64) -> u64 {
     size.min(HEAD_BYTES_MAX)
 }
 
-/// `read` says whether the bytes are there, if it can.
+/// Whether the lengths add up to more than `size`. `read` fills the bytes at an offset; `None` if it cannot.
 fn is_shorter(size: u64, lengths: &[u64], read: impl Fn(&mut [u8], u64) -> Option<bool>) -> bool {
     let mut all: u64 = 0;
     for at in lengths {

@@ -1,4 +1,4 @@
-//! The entries of a cache, of a directory or of a ref: what each has, and whether it is complete.
+//! The entries of a cache, in a directory or in a ref: their files, and whether they are complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -15,14 +15,14 @@ use super::cut;
 use super::pattern::Pattern;
 use super::profile::{Profile, Shape};
 
-/// What an entry has at a path.
+/// What is at a path of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Thing {
     Dir,
     File {
         bytes: u64,
     },
-    /// A link, and how much it leads to, where that is known.
+    /// A symlink, and the size of its target if known.
     Link {
         target: Vec<u8>,
         bytes: Option<u64>,
@@ -32,36 +32,36 @@ pub(super) enum Thing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) thing: Thing,
-    /// When it was modified: seconds and nanoseconds.
+    /// Modification time: seconds and nanoseconds.
     pub(super) time: Option<(i64, i64)>,
 }
 
 /// One entry.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// Which kind of entry of the profile.
+    /// The kind of entry: an index into the profile's entries.
     pub(super) shape: usize,
-    /// What it has, by the path in it; of an entry that is a file, itself by the empty path.
+    /// The parts by their paths in the entry. An entry that is a file has itself as a part, with the empty path.
     pub(super) parts: BTreeMap<Vec<u8>, Part>,
-    /// Its tree in the ref.
+    /// The entry's tree in the ref.
     pub(super) tree: Option<Content>,
-    /// What stands beside it says that it is being made, or that its maker died.
+    /// A temporary file beside the entry shows that it is being written, or that its writer died.
     is_in_the_making: bool,
-    /// Files of it that are shorter than they say themselves. Of entries of a ref this is not looked at.
+    /// Truncated files. For entries of a ref, set only by [`Self::look_into`].
     cut: BTreeSet<Vec<u8>>,
 }
 
 /// Entries by their paths in the cache.
 pub(super) type Entries = BTreeMap<Vec<u8>, Entry>;
 
-/// What can be said of an entry.
+/// The state of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {
     Complete,
-    /// A compile failed, and its traces keep others from trying.
+    /// A compile failed, and its traces keep other processes from trying again.
     Failed,
-    /// Somebody works on it, or died doing so.
+    /// A process works on the entry, or died while it did.
     Locked,
     Incomplete,
 }
@@ -93,7 +93,7 @@ impl Part {
 
 impl Shape {
     pub(super) fn is_volatile(&self, path: &[u8]) -> bool {
-        // What is in a directory that is volatile is that, too.
+        // A path is volatile if a directory above it is.
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         let mut ends = slashes.map(|(at, _)| at).chain([path.len()]);
         ends.any(|end| {
@@ -102,7 +102,7 @@ impl Shape {
         })
     }
 
-    /// What stands beside the entry at `path` only while it is made.
+    /// Temporary files beside the entry at `path`, which exist only while the entry is written.
     pub(super) fn beside(&self, path: &Path) -> Vec<PathBuf> {
         let stem = path.file_stem().unwrap_or_default();
         let named = |end: &String| {
@@ -114,7 +114,7 @@ impl Shape {
         all.filter(|path| path.symlink_metadata().is_ok()).collect()
     }
 
-    /// Where a file that must be there says of which lengths it is made.
+    /// For each needed file that `path` matches: the offsets at which it states its lengths.
     pub(super) fn lengths(&self, path: &[u8]) -> impl Iterator<Item = &[u64]> {
         let needs = self.needs.iter().filter(|need| !need.lengths.is_empty());
         let own = needs.filter(move |need| need.files.iter().any(|file| file.matches(path)));
@@ -127,7 +127,7 @@ impl Shape {
 }
 
 impl Entry {
-    /// What its names and sizes do not tell.
+    /// Sets the facts that names and sizes do not show.
     fn look_closer(&mut self, root: &Path, path: &[u8], profile: &Profile) {
         let full = root.join(OsStr::from_bytes(path));
         let Some(shape) = profile.entry.get(self.shape) else {
@@ -184,7 +184,7 @@ impl Entry {
         }
     }
 
-    /// Its files that may leave the host.
+    /// The files that may leave the host.
     pub(super) fn files<'e>(
         &'e self,
         shape: &'e Shape,
@@ -193,12 +193,12 @@ impl Entry {
         parts.filter(|(path, part)| !part.is_dir() && !shape.is_volatile(path))
     }
 
-    /// Whether a file of it is shorter than it says itself.
+    /// Whether a file of the entry is truncated.
     pub(super) fn is_cut(&self) -> bool {
         !self.cut.is_empty()
     }
 
-    /// The same of an entry of a version, of which the files in question are read for that.
+    /// Finds truncated files of an entry in a version. Reads the headers of the files that state their lengths.
     pub(super) fn look_into(
         &mut self,
         store: &Store,
@@ -229,7 +229,7 @@ impl Entry {
         Ok(())
     }
 
-    /// Whether it has what it had, and nothing was written since.
+    /// Whether the entry has the same files as `before`, with the same sizes and times.
     pub(super) fn is_as_it_was(&self, before: &Self, shape: &Shape) -> bool {
         let files = |entry: &Self| -> Vec<(Vec<u8>, Part)> {
             let files = entry.files(shape);
@@ -240,7 +240,7 @@ impl Entry {
         files(self) == files(before)
     }
 
-    /// Whether it has the same files, by their sizes and times; of files that are repaired on the way by their times.
+    /// Whether both have the same files by size and time. Files that a copy repairs are compared by time alone.
     pub(super) fn looks_like(&self, other: &Self, shape: &Shape) -> bool {
         let look = |entry: &Self| {
             let files = entry.files(shape);
@@ -256,7 +256,7 @@ impl Entry {
     }
 }
 
-/// Adds a path to the entry that it belongs to; whether it belongs to one.
+/// Adds a path to its entry, if it belongs to one.
 fn add(found: &mut Entries, profile: &Profile, path: &[u8], part: Part, tree: Option<Content>) {
     let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
     let Some(number) = profile.shape_of(&names, part.is_dir()) else {
@@ -280,13 +280,13 @@ fn add(found: &mut Entries, profile: &Profile, path: &[u8], part: Part, tree: Op
     }
 }
 
-/// The newest version of a ref: its number, and its entries; none, where there is no such ref.
+/// The newest version of a ref: its number and its entries.
 pub(super) struct Stored {
     pub(super) version: u64,
     pub(super) entries: Entries,
 }
 
-/// One look at one tree.
+/// Reads the entries of a ref from its tree; `None` if the ref does not exist.
 pub(super) fn of_ref(
     reader: &Reader<'_>,
     name: &RefName,
@@ -311,7 +311,7 @@ pub(super) fn of_ref(
                 None,
             ),
             Node::Symlink { target } => {
-                // Where one leads that stays inside is not looked at.
+                // A relative link stays inside the tree. Its target is not looked up; it counts as one byte.
                 let bytes = (!target.starts_with(b"/")).then_some(1);
                 (Thing::Link { target, bytes }, None)
             }
@@ -329,18 +329,19 @@ pub(super) fn of_ref(
     Ok(Some(Stored { version, entries }))
 }
 
-/// The entries of a directory; none, where it is missing.
+/// Reads the entries of a directory; none if it is missing.
 pub(super) fn of_dir(root: &Path, profile: &Profile) -> Result<Entries> {
     let mut entries = Entries::new();
     walk(root, &mut Vec::new(), profile, &mut entries)?;
-    // What was seen before it was finished has its sign beside it still, or is finished by now.
+    // This runs after the walk: an entry that was unfinished during the walk is finished by now, or still has its
+    // temporary file beside it.
     for (path, entry) in &mut entries {
         entry.look_closer(root, path, profile);
     }
     Ok(entries)
 }
 
-/// One entry of a directory, looked at again.
+/// Reads one entry of a directory again.
 pub(super) fn one(root: &Path, path: &[u8], profile: &Profile) -> Result<Option<Entry>> {
     let mut entries = Entries::new();
     let full = root.join(OsStr::from_bytes(path));
@@ -360,7 +361,7 @@ fn walk(root: &Path, at: &mut Vec<u8>, profile: &Profile, found: &mut Entries) -
     let dir = root.join(OsStr::from_bytes(at));
     let listed = match std::fs::read_dir(&dir) {
         Ok(listed) => listed,
-        // Others may clean it meanwhile.
+        // Another process may clean the cache meanwhile.
         Err(error) if is_gone(&error) => return Ok(()),
         Err(source) => return Err(Error::io("read the directory", &dir, source)),
     };

@@ -1,4 +1,4 @@
-//! `store cache status` and `store cache lookup`: what is here, and what a ref has.
+//! `store cache status` and `store cache lookup`: the entries here, and those of a ref.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::ui::table::Side;
 use crate::ui::{human, names};
 
-/// What a machine reads of a status.
+/// The JSON form of a status.
 #[derive(Serialize)]
 struct Status {
     profile: String,
@@ -28,24 +28,24 @@ struct Status {
     refs: Vec<Compared>,
 }
 
-/// The cache beside a ref.
+/// The comparison of the cache with a ref.
 #[derive(Serialize)]
 struct Compared {
     #[serde(rename = "ref")]
     name: RefName,
-    /// None, where there is no such ref.
+    /// `None` if the ref does not exist.
     version: Option<u64>,
     /// Complete entries of the ref.
     complete: u64,
-    /// Both have them, with the same sizes and times.
+    /// Entries on both sides, with the same sizes and times.
     same: u64,
-    /// Both have them, and not the same, as far as sizes and times show.
+    /// Entries on both sides with different sizes or times.
     different: Vec<Named>,
-    /// Complete in the ref alone: a pull brings them.
+    /// Entries that are complete in the ref only: a pull would bring them.
     absent_here: u64,
-    /// Complete here alone: a push adds them.
+    /// Entries that are complete here only: a push would add them.
     absent_there: u64,
-    /// The ref has them, and they are not complete there.
+    /// Entries that are not complete in the ref.
     broken_there: Vec<Named>,
 }
 
@@ -173,11 +173,11 @@ impl fmt::Display for Status {
     }
 }
 
-/// A key that was looked up; an object of `--json`.
+/// The result for one key; an object of `--json`.
 #[derive(Serialize)]
 struct Found {
     key: String,
-    /// The ref that has it.
+    /// The ref that has the entry.
     #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
     source: Option<RefName>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -187,7 +187,7 @@ struct Found {
     hit: bool,
 }
 
-/// Whether an entry at this path is meant by a key: its path, or the end of it.
+/// Whether a key names the entry at this path: it is the path, or its last components.
 pub(super) fn is_meant(path: &[u8], key: &[u8]) -> bool {
     let rest = path.strip_suffix(key);
     rest.is_some_and(|rest| rest.is_empty() || rest.ends_with(b"/"))
@@ -258,7 +258,7 @@ impl Found {
     }
 }
 
-/// Paths by whatever key means them.
+/// The entries by all keys that name them.
 fn ends<'p>(
     paths: impl Iterator<Item = &'p [u8]>,
 ) -> std::collections::HashMap<&'p [u8], &'p [u8]> {

@@ -1,4 +1,4 @@
-//! `store cache`: compile caches as refs, one directory per entry; a profile says what an entry is.
+//! `store cache`: compile caches as refs, one directory per entry. A profile defines the entries.
 
 mod clean;
 mod cut;
@@ -126,7 +126,7 @@ enum Verb {
     },
 }
 
-/// An entry, by its path; of `--json`.
+/// An entry by its path, in `--json`.
 #[derive(Serialize)]
 struct Named {
     #[serde(flatten)]
@@ -152,13 +152,13 @@ impl Named {
     }
 }
 
-/// An entry that is not taken, and why.
+/// An entry that was refused, and why.
 #[derive(Serialize)]
 struct Refused {
     #[serde(flatten)]
     entry: Named,
     state: State,
-    /// The ref that has it so; none: it is here.
+    /// The ref that has the entry; `None` if it is in the directory.
     #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
     source: Option<RefName>,
 }
@@ -173,7 +173,7 @@ impl Refused {
     }
 }
 
-/// Notes name so many.
+/// Maximum number of entries in a note.
 const TOLD_MAX: usize = 5;
 
 fn tell_refused(refused: &[Refused], context: &Context) {
@@ -195,7 +195,7 @@ fn tell_refused(refused: &[Refused], context: &Context) {
     }
 }
 
-/// Directories and refs as they come: a ref begins with the name of a namespace.
+/// Separates directories from refs. A ref begins with the name of a namespace.
 fn sorted(what: &[OsString]) -> Result<(Option<PathBuf>, Vec<RefName>)> {
     let (refs, mut dirs): (Vec<_>, Vec<_>) = what.iter().partition(|word| is_ref(word));
     let refs = refs
@@ -218,7 +218,7 @@ fn is_ref(word: &OsStr) -> bool {
     word.starts_with(b"project/") || word.starts_with(b"team/")
 }
 
-/// The cache and one ref.
+/// The directory of the cache and exactly one ref.
 fn one_ref(what: &[OsString], profile: &Profile) -> Result<(PathBuf, RefName)> {
     let (dir, mut refs) = sorted(what)?;
     let name = refs.pop().filter(|_| refs.is_empty());

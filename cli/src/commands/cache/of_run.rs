@@ -1,7 +1,7 @@
-//! The compile caches of `store run`: pulled before the command, pushed after it. What goes wrong is a warning.
+//! The compile caches of `store run`: pulled before the command, pushed after it. Failures are warnings.
 //!
-//! Those of a layout that is shipped are pushed meanwhile, too, as often as the caches are saved, and nothing is told of them
-//! where nobody compiles.
+//! Caches of built-in layouts are also pushed during the run, as often as the other caches are saved. If nothing is
+//! compiled, the run does not mention them.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -31,29 +31,30 @@ use crate::host::planted;
 use crate::journal::compiles::{self, Line};
 use crate::ui::{failure, human, names};
 
-/// How often the end of a push is looked for.
+/// How often to check whether a push has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Those of one run.
+/// The compile caches of one run.
 pub(crate) struct Compiles<'c> {
     context: &'c Context,
     all: Vec<One>,
-    /// The store that they were pulled from, and are pushed to.
+    /// The store that the caches are pulled from and pushed to.
     store: Option<StoreId>,
 }
 
 struct One {
     profile: Profile,
     dir: PathBuf,
-    /// Of one that is shipped: the cache that earlier programs saved it with, and where it is in that.
+    /// Set for built-in layouts: the ref with which earlier versions of this program saved the cache, and the path in
+    /// it.
     within: Option<(RefName, PathBuf)>,
     pull: Vec<RefName>,
     push: Option<(RefName, push::How)>,
-    /// What was complete when the command began.
+    /// Entries that were complete when the command began.
     ready: BTreeSet<Vec<u8>>,
-    /// Of that what came from a ref.
+    /// Those of them that came from a ref.
     pulled: BTreeSet<Vec<u8>>,
-    /// What of it the command reads; none, where that is not known.
+    /// Records which of them the command reads; `None` if that cannot be observed.
     uses: RefCell<Option<Uses>>,
 }
 
@@ -63,28 +64,28 @@ struct Report {
     profile: String,
     #[serde(serialize_with = "store::path_as_text")]
     directory: PathBuf,
-    /// Entries that were complete when it began.
+    /// Entries that were complete when the command began.
     there: u64,
-    /// Of these: entries that came from a ref.
+    /// How many of these came from a ref.
     pulled: u64,
-    /// Of those that were there: entries that it read; null, where the file system does not tell.
+    /// How many of the complete entries the command read; null if the file system does not tell.
     hits: Option<u64>,
-    /// Of these: entries that came from a ref, each of which is a compile less.
+    /// How many of the read entries came from a ref; each saved a compile.
     avoided: Option<u64>,
-    /// Entries that it added.
+    /// Entries that the command added.
     misses: u64,
-    /// Entries that are new in the ref, but for those that were pushed meanwhile.
+    /// Entries that are new in the ref, without those that were pushed during the run.
     pushed: u64,
 }
 
-/// A push beside the command, on a thread of its own.
+/// A push during the command, on a thread of its own.
 pub(crate) struct Pushing {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<(PathBuf, Result<push::PushReport>)>>,
 }
 
 impl<'c> Compiles<'c> {
-    /// Reads what the layout says, before anything is done.
+    /// Resolves the caches of the layout before anything is done.
     pub(crate) fn new(
         layout: &Layout,
         places: &Places,
@@ -108,13 +109,13 @@ impl<'c> Compiles<'c> {
         })
     }
 
-    /// The refs of those that are shipped.
+    /// The refs of the built-in caches.
     pub(crate) fn shipped(&self) -> Vec<RefName> {
         let shipped = self.all.iter().filter(|one| one.within.is_some());
         shipped.flat_map(|one| one.pull.clone()).collect()
     }
 
-    /// Begins to push what is complete by now, of those that are shipped; none, where nothing was compiled.
+    /// Begins to push the complete entries of built-in caches; `None` if nothing was compiled.
     pub(crate) fn begin(&self) -> Option<Pushing> {
         let shipped = self.all.iter().filter(|one| one.within.is_some());
         let made = shipped.filter(|one| one.dir.is_dir());
@@ -141,10 +142,10 @@ impl<'c> Compiles<'c> {
         })
     }
 
-    /// Tells of a push that was begun meanwhile, and waits for it.
+    /// Waits for a push during the run, and reports it.
     pub(crate) fn end(&self, pushing: Pushing) {
         pushing.tell(self.context);
-        // What it read is not what the command read.
+        // These reads were not the command's.
         self.each_use(Uses::forget);
     }
 
@@ -153,7 +154,7 @@ impl<'c> Compiles<'c> {
         all.for_each(|one| one.uses.borrow_mut().iter_mut().for_each(&does));
     }
 
-    /// The store that was there when the command began.
+    /// Opens the store, and checks that it is the same as when the command began.
     fn open(&self, stop: &Arc<AtomicBool>) -> Result<Store> {
         let store = self.context.open_until(Arc::clone(stop));
         let store = store.map_err(save::out_of_reach)?;
@@ -171,7 +172,8 @@ impl<'c> Compiles<'c> {
         }
     }
 
-    /// The command may have ended because somebody asked for it: only who asks once more, as `is_asked` tells, stops this.
+    /// Pushes. The command may have ended because of a signal; only a further signal, which `is_asked` reports, stops
+    /// the push.
     pub(crate) fn after(&self, is_asked: &dyn Fn() -> bool) {
         for one in &self.all {
             if let Err(error) = one.after(self, is_asked) {
@@ -190,7 +192,7 @@ impl Pushing {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// What is the matter with single entries is told by the last push.
+    /// Reports the push. The last push reports problems of single entries.
     fn tell(self, context: &Context) {
         let ended = self.thread.join();
         let all = ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -208,7 +210,7 @@ impl Pushing {
     }
 }
 
-/// Where a directory of the project's cache was saved before.
+/// The ref and path with which earlier versions of this program saved a directory of the project's cache.
 fn within(dir: &Path, places: &Places, of: Namespaces<'_>) -> Option<(RefName, PathBuf)> {
     let below = dir.strip_prefix(&places.project).ok()?;
     let cache = name_of(&of.filled("{project}/cache")?).ok()?;
@@ -270,7 +272,7 @@ impl One {
     fn pull(&mut self, reader: &Reader<'_>, context: &Context) -> Result<Option<Entries>> {
         if let Some((cache, below)) = self.within.clone() {
             self.drop_broken(reader, (&cache, &below), context)?;
-            // One that nobody pushed to yet is nothing to talk about.
+            // A ref without any push yet is not worth a message.
             let is_there = |name: &RefName| reader.view().state.version(name, None).is_ok();
             self.pull.retain(is_there);
             if self.pull.is_empty() {
@@ -285,8 +287,8 @@ impl One {
         Ok((report.pulled > 0).then_some(before))
     }
 
-    /// Drops what came with a cache that an earlier program saved and is no complete entry: what has failed would keep a
-    /// compiler from trying, and what is half done would be read.
+    /// Removes incomplete entries that an earlier version of this program saved with the project's cache. A failed
+    /// entry would keep a compiler from trying again, and a half-written one would be read.
     fn drop_broken(
         &self,
         reader: &Reader<'_>,
@@ -356,7 +358,7 @@ impl One {
         pushed.outcome()
     }
 
-    /// To the store that was there when the command began.
+    /// Pushes to the store that was used when the command began.
     fn push(
         &self,
         (target, how): &(RefName, push::How),
@@ -379,7 +381,7 @@ impl One {
         })
     }
 
-    /// For whoever wants to know later how well the cache does.
+    /// Records how well the cache did.
     fn remember(&self, report: &Report, context: &Context) {
         let Ok(store) = context.store_url() else {
             return;

@@ -14,7 +14,7 @@ enum Piece {
     Text(Vec<u8>),
     /// Any text.
     Any,
-    /// Any text that is not empty, or so many hex digits.
+    /// Any text that is not empty, or exactly this many hex digits.
     Field {
         name: String,
         digits: Option<usize>,
@@ -90,23 +90,23 @@ fn field(text: &str) -> Result<Piece, String> {
 }
 
 impl Pattern {
-    /// How many components it has.
+    /// The number of components.
     pub(super) fn depth(&self) -> usize {
         self.parts.len()
     }
 
-    /// Whether it has a fixed number of components.
+    /// Whether the number of components is fixed.
     pub(super) fn is_plain(&self) -> bool {
         !self.parts.iter().any(|part| is_deep(part))
     }
 
-    /// Whether a path is one of those, or one above them.
+    /// Whether `path` matches the pattern, or is a directory above paths that match.
     pub(super) fn may_lead_to(&self, path: &[&[u8]]) -> bool {
         let mut both = self.parts.iter().zip(path);
         both.all(|(part, name)| fits(part, name, &mut Fields::new()))
     }
 
-    /// The parts of the key in a path of exactly this form.
+    /// The parts of the key in a path that matches the pattern.
     pub(super) fn fields(&self, path: &[&[u8]]) -> Option<Fields> {
         let mut fields = Fields::new();
         let mut both = self.parts.iter().zip(path);
@@ -115,7 +115,7 @@ impl Pattern {
         is_match.then_some(fields)
     }
 
-    /// The parts of the key in the end of such a path.
+    /// The parts of the key in the last components of such a path.
     pub(super) fn fields_of_end(&self, path: &[&[u8]]) -> Option<Fields> {
         let from = self.parts.len().checked_sub(path.len())?;
         let mut fields = Fields::new();
@@ -134,12 +134,12 @@ fn is_deep(part: &[Piece]) -> bool {
     part == [Piece::Any, Piece::Any]
 }
 
-/// The rest of a pattern, and the names that are left for it.
+/// The rest of a pattern, and the remaining names.
 type Rest<'r> = (&'r [Vec<Piece>], &'r [&'r [u8]]);
 
 fn leads(parts: &[Vec<Piece>], names: &[&[u8]]) -> bool {
     let (mut parts, mut names) = (parts, names);
-    // What follows the last part that may be any number of names, and the names that it was tried with last.
+    // For backtracking: the pattern after the last `**`, and the names that were tried with it last.
     let mut again: Option<Rest<'_>> = None;
     loop {
         match (parts.split_first(), names.split_first()) {
@@ -163,7 +163,7 @@ fn leads(parts: &[Vec<Piece>], names: &[&[u8]]) -> bool {
     }
 }
 
-/// Whether a name is of this form; the shortest texts win.
+/// Whether a name matches the pieces; shorter matches come first.
 fn fits(pieces: &[Piece], name: &[u8], fields: &mut Fields) -> bool {
     let Some((piece, rest)) = pieces.split_first() else {
         return name.is_empty();

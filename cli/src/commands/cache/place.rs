@@ -1,6 +1,6 @@
-//! Entries are put into a cache whole: they are built in a directory of their own in the cache, and renamed.
+//! Puts entries into a cache atomically: they are built in a temporary directory of the cache, then renamed.
 //!
-//! An existing entry is replaced only if it failed or is incomplete, and nobody works on it.
+//! An existing entry is replaced only if it is failed or incomplete, and no process works on it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,12 +17,12 @@ use store::{Error, Result};
 use super::entries::{self, Entry, State};
 use super::profile::Profile;
 
-/// What directories begin with that entries are built in.
+/// The prefix of the temporary directories.
 pub(super) const STAGE: &str = ".store-cache-";
-/// One that is older and that nobody holds is left from a process that died.
+/// A temporary directory of this age that is not locked belongs to a dead process.
 const STAGE_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// Where entries are built: held while it is there.
+/// A temporary directory, locked while it exists.
 pub(super) struct Stage {
     dir: tempfile::TempDir,
     _held: File,
@@ -31,14 +31,14 @@ pub(super) struct Stage {
 impl Stage {
     pub(super) fn new(root: &Path) -> Result<Self> {
         for dead in left(root) {
-            // One that stays takes room, and is named by a clean.
+            // One that cannot be removed takes space; `store cache clean` names it.
             drop(std::fs::remove_dir_all(dead));
         }
         let failed = |source| Error::io("make a directory in", root, source);
         let dir = tempfile::Builder::new().prefix(STAGE).tempdir_in(root);
         let dir = dir.map_err(failed)?;
         let held = File::open(dir.path()).map_err(failed)?;
-        // Where nothing can be locked its age alone says whether it is in use.
+        // On a file system without locks, only its age shows whether a directory is in use.
         let _unlocked = flock(&held, FlockOperation::NonBlockingLockExclusive);
         Ok(Self { dir, _held: held })
     }
@@ -48,7 +48,7 @@ impl Stage {
     }
 }
 
-/// Directories that dead processes built entries in.
+/// The temporary directories of dead processes.
 pub(super) fn left(root: &Path) -> Vec<PathBuf> {
     let listed = std::fs::read_dir(root).into_iter().flatten().flatten();
     let stages = listed.filter(|file| file.file_name().as_bytes().starts_with(STAGE.as_bytes()));
@@ -66,8 +66,8 @@ fn is_old(path: &Path, age: Duration) -> bool {
     })
 }
 
-/// Whether nobody holds a lock on it, of either kind: of the open file (`flock`), or of a process (`fcntl`, as Python's
-/// `lockf` takes). That this can be told is not relied on.
+/// Whether nobody holds a lock on the file: neither one of the open file (`flock`), nor one of a process (`fcntl`, as
+/// Python's `lockf` takes). Some file systems cannot tell, so nothing relies on the answer.
 fn is_free(path: &Path) -> bool {
     File::open(path).is_ok_and(|file| {
         let is_held = !matches!(fcntl_getlk(&file, &FlockType::WriteLock.into()), Ok(None));
@@ -75,7 +75,7 @@ fn is_free(path: &Path) -> bool {
     })
 }
 
-/// Whether somebody works on an entry: one of its locks is young, or held.
+/// Whether a process works on an entry: one of its locks is young, or held.
 pub(super) fn is_in_work(root: &Path, path: &[u8], entry: &Entry, profile: &Profile) -> bool {
     let Some(shape) = profile.entry.get(entry.shape) else {
         return true;
@@ -89,19 +89,19 @@ pub(super) fn is_in_work(root: &Path, path: &[u8], entry: &Entry, profile: &Prof
     })
 }
 
-/// What became of an entry.
+/// The result of placing an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placed {
     New,
-    /// In the place of one that had failed or was incomplete.
+    /// It replaced a failed or incomplete entry.
     Instead,
-    /// Somebody was quicker.
+    /// Another process was faster.
     There,
-    /// Somebody works on it.
+    /// A process works on the entry.
     InWork,
 }
 
-/// Moves the entry at `built` to its place, whole.
+/// Moves the complete entry at `built` to its place.
 pub(super) fn place(root: &Path, path: &[u8], built: &Path, profile: &Profile) -> Result<Placed> {
     let to = root.join(OsStr::from_bytes(path));
     let failed = |source| Error::io("move an entry to", &to, source);
@@ -134,10 +134,10 @@ fn is_taken(error: &std::io::Error) -> bool {
     )
 }
 
-/// Not over anything that is there.
+/// Renames without overwriting.
 fn moved(from: &Path, to: &Path) -> std::io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // The file system knows no such thing: a directory goes over nothing but an empty one, and a link over nothing.
+        // Without support for NOREPLACE: renaming a directory replaces only an empty one, and a link replaces nothing.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
             match std::fs::symlink_metadata(from)?.is_dir() {
                 true => std::fs::rename(from, to),
@@ -148,7 +148,7 @@ fn moved(from: &Path, to: &Path) -> std::io::Result<()> {
     }
 }
 
-/// What was there is where the entry was built then, and goes with that.
+/// Exchanges both paths. The old entry is then in the temporary directory and is removed with it.
 fn exchanged(from: &Path, to: &Path) -> std::io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {

@@ -1,4 +1,4 @@
-//! What is known of one kind of compile cache: a file of its own, shipped or the user's.
+//! Profiles: the definition of one kind of compile cache, in a file that is built in or the user's.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::config;
 use crate::ui::human::Span;
 use crate::ui::suggest;
 
-/// The profiles that are known without a file of the user's.
+/// The built-in profiles.
 pub(crate) const SHIPPED: [(&str, &str); 6] = [
     ("inductor", include_str!("../../../profiles/inductor.toml")),
     ("neff", include_str!("../../../profiles/neff.toml")),
@@ -25,24 +25,24 @@ pub(crate) const SHIPPED: [(&str, &str); 6] = [
     ("xla", include_str!("../../../profiles/xla.toml")),
 ];
 
-/// How long a lock is somebody's, where the profile does not say.
+/// The age of an abandoned lock, unless the profile has its own.
 const STALE: Duration = Duration::from_secs(60 * 60);
 
-/// A profile as it is written.
+/// The content of a profile's file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Profile {
     #[serde(skip)]
     pub(super) name: String,
-    /// What it is for, in a line.
+    /// The purpose, in one line.
     #[serde(rename = "about")]
     _about: String,
-    /// Variables that name the cache, the first that is set.
+    /// Variables that may name the cache. The first one that is set counts.
     #[serde(default)]
     root: Vec<Root>,
-    /// Where it is otherwise.
+    /// The cache's directory if no variable is set.
     default: Option<String>,
-    /// How long a lock is somebody's.
+    /// The age of an abandoned lock.
     stale: Option<Span>,
     pub(super) entry: Vec<Shape>,
 }
@@ -51,9 +51,9 @@ pub(super) struct Profile {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Root {
     variable: String,
-    /// The variable holds options of a command, and this one names the cache.
+    /// The option that names the cache, if the variable holds the options of a command.
     option: Option<String>,
-    /// The cache lies there in what it names.
+    /// The path of the cache below the named directory.
     below: Option<PathBuf>,
 }
 
@@ -61,60 +61,60 @@ struct Root {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Shape {
-    /// Where entries are, and which parts of their paths are their key.
+    /// The paths of entries, and the parts of them that form the key.
     pub(super) path: Pattern,
-    /// An entry is one file.
+    /// Whether an entry is one file.
     #[serde(default)]
     pub(super) file: bool,
-    /// Of an entry that is a file: how what stands beside it is called while it is made, in the place of its extension.
+    /// For an entry that is a file: the endings of temporary files beside it, in place of its extension.
     #[serde(default)]
     pub(super) beside: Vec<String>,
-    /// What makes one complete; nothing: any file that is not empty.
+    /// The files that a complete entry needs. If empty, any file with content is enough.
     #[serde(default)]
     pub(super) needs: Vec<Need>,
-    /// What says that an incomplete one has failed.
+    /// Files that show that an incomplete entry has failed.
     #[serde(default)]
     pub(super) failed: Vec<Pattern>,
-    /// What says that somebody works on it.
+    /// Files that show that a process works on the entry.
     #[serde(default)]
     pub(super) locks: Vec<Pattern>,
-    /// What never leaves the host.
+    /// Files that never leave the host.
     #[serde(default)]
     pub(super) volatile: Vec<Pattern>,
-    /// JSON files that tell what the key was made of.
+    /// JSON files that say what the key was made of.
     #[serde(default)]
     pub(super) keys: Vec<Pattern>,
-    /// Text files that name places in the cache by absolute paths.
+    /// Text files that contain absolute paths into the cache.
     #[serde(default)]
     pub(super) rebase: Vec<Pattern>,
-    /// Text files that may name hosts.
+    /// Text files that may contain host names.
     #[serde(default)]
     pub(super) scrub: Vec<Pattern>,
 }
 
-/// A file that must be there, under one of these names.
+/// A file that a complete entry needs, under one of these names.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Need {
     pub(super) files: Vec<Pattern>,
-    /// With at least so many bytes.
+    /// Minimum size of the file.
     pub(super) bytes: u64,
-    /// At these places of it, as little-endian numbers of 8 bytes, it says of which lengths it is made: each more than
-    /// nothing, all together no more than there is.
+    /// Offsets in the file of little-endian 8-byte numbers that state the lengths of its parts. Each must be positive,
+    /// and their sum at most the file's size.
     #[serde(default)]
     pub(super) lengths: Vec<u64>,
 }
 
-/// The numbers that tell of lengths are within so many bytes.
+/// All offsets of lengths are within this many bytes.
 pub(super) const HEAD_BYTES_MAX: u64 = 4096;
 
-/// Where profiles of the user's are.
+/// The directory of the user's profiles.
 fn own_dir() -> Option<PathBuf> {
     Some(config::config_file()?.parent()?.join("profiles"))
 }
 
 impl Profile {
-    /// The profile of this name: the user's, else the one that is shipped.
+    /// Loads the profile of this name: the user's, else the built-in one.
     pub(super) fn load(name: &str) -> Result<Self> {
         let own = own_dir().map(|dir| dir.join(format!("{name}.toml")));
         let is_name = !name.is_empty() && !name.contains('/');
@@ -156,7 +156,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Where the cache of this host is.
+    /// The directory of the cache on this host.
     pub(super) fn root(&self) -> Result<PathBuf> {
         let named = self.root.iter().find_map(Root::look);
         let place = match (named, &self.default) {
@@ -180,7 +180,7 @@ impl Profile {
         Ok(place)
     }
 
-    /// The same, with another idea of how long a lock is somebody's.
+    /// Replaces the age of abandoned locks.
     pub(super) fn with_stale(&self, stale: Option<Duration>) -> Self {
         Self {
             stale: stale.map(Span).or(self.stale),
@@ -192,7 +192,7 @@ impl Profile {
         self.stale.map_or(STALE, |span| span.0)
     }
 
-    /// Whether an entry may lie at or below this path, or it is inside of one.
+    /// Whether `path` may be above an entry, an entry, or inside of one.
     pub(super) fn may_lead_to(&self, path: &[&[u8]]) -> bool {
         let mut shapes = self.entry.iter();
         shapes.any(|shape| {
@@ -201,7 +201,7 @@ impl Profile {
         })
     }
 
-    /// The kind of entry that a path belongs to, by its number, and how many of its components name the entry.
+    /// The kind of entry that a path belongs to, as an index.
     pub(super) fn shape_of(&self, path: &[&[u8]], is_dir: bool) -> Option<usize> {
         self.entry.iter().position(|shape| {
             let depth = shape.path.depth();
@@ -218,7 +218,7 @@ impl Profile {
 }
 
 impl Root {
-    /// What its variable says.
+    /// The directory that the variable names.
     fn look(&self) -> Option<PathBuf> {
         let value = std::env::var_os(&self.variable).filter(|value| !value.is_empty())?;
         let place = match &self.option {
@@ -239,7 +239,7 @@ impl Root {
     }
 }
 
-/// A place with the home and the name of the user in it.
+/// Replaces the home directory and the user's name in a path.
 fn at_home(place: &str) -> PathBuf {
     let user = std::env::var("USER").unwrap_or_else(|_| "root".to_owned());
     let place = place.replace("{user}", &user);
@@ -276,7 +276,7 @@ fn wrong(path: &Path, told: &str) -> Error {
     Error::invalid(format!("profile {}", path.display())).because(told.to_owned())
 }
 
-/// Says the place of a mistake, and its key.
+/// The error of the parser, with its position and key.
 fn mistake(path: &Path, text: &str, error: &toml::de::Error) -> Error {
     let start = error.span().map_or(0, |span| span.start);
     let before = text.get(..start).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `store cache pull`: entries that are complete in a ref and absent here.
+//! `store cache pull`: copies entries that are complete in a ref and missing here.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -22,23 +22,23 @@ use crate::context::Context;
 use crate::host::planted;
 use crate::ui::{human, names};
 
-/// What a machine reads.
+/// The JSON form of the report.
 #[derive(Serialize)]
 pub(super) struct PullReport {
     profile: String,
     #[serde(serialize_with = "store::path_as_text")]
     directory: PathBuf,
     sources: Vec<Source>,
-    /// Entries that were complete here before.
+    /// Entries that were already complete here.
     pub(super) hits: u64,
-    /// Entries that came.
+    /// Entries that were copied.
     pub(super) pulled: u64,
-    /// Of these: in the place of one that had failed or was incomplete.
+    /// How many of these replaced failed or incomplete ones.
     repaired: u64,
     bytes: u64,
-    /// Entries that somebody works on here.
+    /// Entries that a process works on here.
     skipped: Vec<Named>,
-    /// Entries of the refs that are not complete there.
+    /// Entries that are not complete in their refs.
     refused: Vec<Refused>,
     secs: f64,
 }
@@ -47,12 +47,12 @@ pub(super) struct PullReport {
 struct Source {
     #[serde(rename = "ref")]
     name: RefName,
-    /// None, where there is no such ref.
+    /// `None` if the ref does not exist.
     version: Option<u64>,
     pulled: u64,
 }
 
-/// A pull into a directory, source by source.
+/// Pulls into a directory from each ref in turn.
 pub(super) fn pull(
     reader: &Reader<'_>,
     (root, refs): (&Path, &[RefName]),
@@ -64,7 +64,7 @@ pub(super) fn pull(
     if !dry_run {
         std::fs::create_dir_all(root).map_err(|source| Error::io("make", root, source))?;
     }
-    // Texts may name it, and mean the same from wherever a compiler runs.
+    // The path may be written into text files, so it must be valid in any directory.
     let root = &root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
     let mut here = entries::of_dir(root, profile)?;
     let is_complete = |entry: &&Entry| entry.state(profile) == State::Complete;
@@ -92,7 +92,7 @@ pub(super) fn pull(
             let spec = format!("{name}@{}", stored.version).parse()?;
             if !wanted.is_empty() && !dry_run {
                 let cut = bring(reader.store(), &spec, (root, &wanted), profile, &mut report)?;
-                // Another ref may have it whole.
+                // Another ref may have the whole entry.
                 wanted.retain(|path, _| !cut.contains(path));
             } else {
                 report.pulled += wanted.len() as u64;
@@ -107,7 +107,7 @@ pub(super) fn pull(
 }
 
 impl PullReport {
-    /// The complete entries of a ref that are not complete here, and that nobody works on.
+    /// Chooses the entries that are complete in the ref, not complete here, and not in work.
     fn choose(
         &mut self,
         stored: &Entries,
@@ -139,7 +139,7 @@ impl PullReport {
     }
 }
 
-/// Brings entries of a version here: all of them beside, then each to its place. Returns those that are cut off there.
+/// Copies entries of a version into a temporary directory, then moves each to its place. Returns the truncated ones.
 fn bring(
     store: &Store,
     spec: &RefSpec,
@@ -160,7 +160,7 @@ fn bring(
     report.bytes += got.bytes;
     for (path, entry) in wanted {
         let from = built.join(OsStr::from_bytes(path));
-        // What was pushed by others was not looked into.
+        // Entries of a ref are not checked for truncated files before they are copied.
         if entries::one(&built, path, profile)?.is_some_and(|entry| entry.is_cut()) {
             let refused = Refused::new(path, State::Incomplete, Some(&spec.name));
             report.refused.push(refused);
@@ -181,7 +181,7 @@ fn bring(
     Ok(cut)
 }
 
-/// Repairs the texts of an entry that was built, which keep their times.
+/// Repairs the texts of a copied entry and keeps their times.
 fn arrive(root: &Path, built: &Path, entry: &Entry, profile: &Profile) -> Result<()> {
     let Some(shape) = profile.entry.get(entry.shape) else {
         return Ok(());
@@ -206,7 +206,7 @@ fn arrive(root: &Path, built: &Path, entry: &Entry, profile: &Profile) -> Result
     Ok(())
 }
 
-/// Pulls, and reports.
+/// Pulls and reports.
 pub(super) fn run(
     root: &Path,
     refs: &[RefName],

@@ -1,4 +1,4 @@
-//! `store cache push`: complete entries go into a ref that has none of their key.
+//! `store cache push`: adds complete entries to a ref that has none with the same key.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ use crate::context::Context;
 use crate::host::planted;
 use crate::ui::{failure, human, names, remedy};
 
-/// What a machine reads.
+/// The JSON form of the report.
 #[derive(Serialize)]
 pub(super) struct PushReport {
     profile: String,
@@ -32,17 +32,17 @@ pub(super) struct PushReport {
     target: RefName,
     #[serde(serialize_with = "store::path_as_text")]
     directory: PathBuf,
-    /// The newest version, which has them; none after a dry run, and where there is nothing.
+    /// The newest version, which has the entries; `None` after a dry run, and if there is no version.
     version: Option<u64>,
     /// Entries that are new in the ref.
     pub(super) pushed: u64,
-    /// Entries that it has already.
+    /// Entries that the ref already has.
     same: u64,
-    /// Entries of which it has others under the same key.
+    /// Entries whose key has a different entry in the ref.
     conflicts: Vec<Named>,
     /// Entries that are not complete here.
     refused: Vec<Refused>,
-    /// Why nothing was pushed: the store may be read, and not written to.
+    /// Why nothing was pushed: the store can be read but not written to.
     #[serde(skip_serializing_if = "Option::is_none")]
     denied: Option<String>,
     new_bytes: u64,
@@ -56,11 +56,11 @@ pub(super) struct PushReport {
 pub(super) struct How {
     pub(super) public: bool,
     pub(super) dry_run: bool,
-    /// Nobody named the ref: one that holds something else stays as it is.
+    /// Nobody named the ref, so one with other content is left alone.
     pub(super) is_unnamed: bool,
 }
 
-/// A push from a directory.
+/// Pushes from a directory.
 pub(super) fn push(
     store: &Store,
     (root, target): (&Path, &RefName),
@@ -97,14 +97,14 @@ pub(super) fn push(
     let mut stored = stored.map(|stored| stored.entries).unwrap_or_default();
     let mut new = report.choose(&here, &stored, profile);
     for path in new.keys() {
-        // What is cut off there gives way to what is whole.
+        // An entry that is truncated in the ref is replaced by a complete one.
         if let Some(known) = stored.get_mut(path) {
             let mut spec: RefSpec = format!("{target}@{version}").parse()?;
             spec.path.clone_from(path);
             known.look_into(store, &spec, profile)?;
         }
     }
-    // Each round is one in which somebody wrote to an entry meanwhile: there are as many at most.
+    // An attempt is repeated only if an entry was changed meanwhile, and without that entry. So the loop ends.
     while !new.is_empty() {
         let staged = Staged::new(root, new.clone(), profile)?;
         let done = report.insert(store, &staged, (root, &stored, profile), how);
@@ -128,7 +128,7 @@ pub(super) fn push(
     Ok(report)
 }
 
-/// What a team reads is read by more people than what a project has.
+/// Refuses a push to a team without `--public`: more people can read the team's refs than the project's.
 pub(super) fn check_public(target: &RefName, how: How) -> Result<()> {
     if how.public || !target.as_str().starts_with("team/") {
         return Ok(());
@@ -139,7 +139,7 @@ pub(super) fn check_public(target: &RefName, how: How) -> Result<()> {
     .hint("give --public if that is meant, or push to a ref of the project"))
 }
 
-/// That a ref holds entries, if it holds anything.
+/// Checks that a ref with content has entries of this profile.
 fn check_kind(stored: &Stored, target: &RefName, profile: &Profile) -> Result<()> {
     let mut all = stored.entries.values();
     if all.any(|entry| entry.state(profile) == State::Complete) {
@@ -153,7 +153,7 @@ fn check_kind(stored: &Stored, target: &RefName, profile: &Profile) -> Result<()
 }
 
 impl PushReport {
-    /// The complete entries that the ref does not seem to have.
+    /// Chooses the complete entries that the ref does not seem to have.
     fn choose(&mut self, here: &Entries, stored: &Entries, profile: &Profile) -> Entries {
         let mut new = Entries::new();
         for (path, entry) in here {
@@ -171,7 +171,7 @@ impl PushReport {
         new
     }
 
-    /// Whether nobody wrote to an entry since it was looked at.
+    /// Whether an entry has not changed since it was chosen. Refuses it otherwise.
     fn is_still(&mut self, root: &Path, (path, entry): (&[u8], &Entry), profile: &Profile) -> bool {
         let is_still = is_still(root, (path, entry), profile);
         if !is_still {
@@ -180,7 +180,7 @@ impl PushReport {
         is_still
     }
 
-    /// Saves what was staged, where the ref has nothing of that name.
+    /// Saves the staged entries that the ref does not have.
     fn insert(
         &mut self,
         store: &Store,
@@ -233,7 +233,7 @@ impl PushReport {
     }
 }
 
-/// When all was read each entry must be what it was when it was found to be complete.
+/// After all was read, checks that each entry is still as it was when it was found complete.
 fn second_look(root: &Path, entries: &Entries, profile: &Profile) -> SourceCheck {
     let (root, entries, profile) = (root.to_path_buf(), entries.clone(), profile.clone());
     let check = move || {
@@ -257,7 +257,7 @@ fn is_still(root: &Path, (path, before): (&[u8], &Entry), profile: &Profile) -> 
     now.is_some_and(|now| now.state(profile) == State::Complete && now.is_as_it_was(before, shape))
 }
 
-/// Entries that were read again although the ref had complete ones under their keys.
+/// The number of staged entries whose keys are complete in the ref.
 fn known(staged: &Entries, stored: &Entries, profile: &Profile) -> u64 {
     let known = staged.keys().filter_map(|path| stored.get(path));
     known
@@ -312,7 +312,7 @@ impl Staged {
         {
             return symlink(inside, to).map_err(failed);
         }
-        // An entry that is one file has no path in itself.
+        // An entry that is a file has the empty path.
         let name = from.file_name().unwrap_or_default().as_bytes();
         let part = if part.is_empty() { name } else { part };
         let stat = std::fs::metadata(&from).map_err(failed)?;
@@ -331,7 +331,7 @@ impl Staged {
             .map_err(failed)
     }
 
-    /// Whether all that they lead to may be read.
+    /// Whether all targets of the links can be read.
     fn can_be_read(&self) -> bool {
         let mut paths = self.entries.iter().flat_map(|(path, entry)| {
             let parts = entry.parts.keys();
@@ -345,7 +345,7 @@ impl Staged {
         !paths.any(|path| std::fs::File::open(path).is_err_and(is_denied))
     }
 
-    /// Makes the directories above a path, open to all: what is private is said by files.
+    /// Makes the directories above a path, readable by all: only the files' own modes say what is private.
     fn make_above(&self, path: &Path) -> std::io::Result<()> {
         let mut dir = self.dir.path().to_path_buf();
         for name in path.parent().into_iter().flat_map(Path::components) {
@@ -360,7 +360,7 @@ impl Staged {
     }
 }
 
-/// The relative target of a link that leads to a place inside of the cache.
+/// The relative target of a link to a place inside the cache.
 fn inside(root: &Path, path: &[u8], target: &[u8]) -> Option<PathBuf> {
     let above = Path::new(OsStr::from_bytes(path)).parent()?;
     let full = root
@@ -374,7 +374,7 @@ fn inside(root: &Path, path: &[u8], target: &[u8]) -> Option<PathBuf> {
     Some(way)
 }
 
-/// Pushes, and reports.
+/// Pushes and reports.
 pub(super) fn run(
     root: &Path,
     target: &RefName,

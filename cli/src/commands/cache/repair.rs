@@ -1,17 +1,17 @@
-//! What is repaired during a copy: texts that name this host's directory, or hosts.
+//! Repairs texts that a copy takes to another host: they may name this host's cache directory, or hosts.
 //!
-//! In a text that leaves the host, a placeholder stands for the root of the cache; on arrival it becomes the path of
-//! the cache there.
+//! When a text leaves the host, a placeholder replaces the root of the cache. On arrival, the path of the cache there
+//! replaces the placeholder.
 
 use std::path::Path;
 
 use super::profile::Shape;
 
-/// Stands for the root of the cache in a ref.
+/// Replaces the root of the cache in a ref.
 const ROOT: &[u8] = b"@STORE_CACHE_ROOT@";
-/// Stands for the name of a host.
+/// Replaces the name of a host.
 const HOST: &[u8] = b"host";
-/// Texts that are longer are taken as they are.
+/// Longer texts are not repaired.
 pub(super) const TEXT_BYTES_MAX: u64 = 16 << 20;
 
 impl Shape {
@@ -27,7 +27,7 @@ impl Shape {
         self.scrub.iter().any(|pattern| pattern.matches(path))
     }
 
-    /// A text as it leaves.
+    /// Prepares a text for the ref.
     pub(super) fn leaving(&self, path: &[u8], text: Vec<u8>, root: &Path) -> Vec<u8> {
         let text = match self.is_rebased(path) {
             true => replaced(&text, root.as_os_str().as_encoded_bytes(), ROOT),
@@ -39,7 +39,7 @@ impl Shape {
         }
     }
 
-    /// A text as it arrives.
+    /// Prepares a text from the ref for this host.
     pub(super) fn arriving(&self, path: &[u8], text: Vec<u8>, root: &Path) -> Vec<u8> {
         match self.is_rebased(path) {
             true => replaced(&text, ROOT, root.as_os_str().as_encoded_bytes()),
@@ -66,11 +66,11 @@ fn replaced(text: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     made
 }
 
-/// Without the name of this host, and without names that a cloud makes of addresses.
+/// Removes the name of this host, and names that clouds derive from addresses.
 fn scrubbed(text: &[u8]) -> Vec<u8> {
     let host = rustix::system::uname();
     let host = host.nodename().to_bytes();
-    // A short word may be anything.
+    // A short name may be an ordinary word.
     let text = match host.len() > 4 && host != b"localhost" {
         true => replaced(text, host, HOST),
         false => text.to_vec(),
@@ -92,7 +92,7 @@ fn scrubbed(text: &[u8]) -> Vec<u8> {
     made
 }
 
-/// What follows `ip-10-0-0-1`.
+/// The text after a name like `ip-10-0-0-1`.
 fn address(text: &[u8]) -> Option<&[u8]> {
     let mut rest = text.strip_prefix(b"ip")?;
     for _ in 0..4 {

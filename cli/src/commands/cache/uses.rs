@@ -1,7 +1,8 @@
-//! Which entries a command reads, as the file system tells: by times of access that were set back before it began.
+//! Finds out which entries a command reads: it sets access times back before the command begins, and compares
+//! afterwards.
 //!
-//! Nothing is known where a file system keeps no such times, and of files that other trees share. Only what makes an
-//! entry complete is looked at: whoever looks for a key may read the rest.
+//! The result is unknown on file systems without access times, and for files that other trees share. Only the files
+//! that make an entry complete are looked at, since a process that searches for a key may read the others.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -16,22 +17,22 @@ use super::entries::{Entries, Entry, Thing};
 use super::place::STAGE;
 use super::profile::Profile;
 
-/// So far they are set back. It is the time of the change that makes the next access one to be told; a host that sweeps away
-/// what was not used for long sees nothing old.
+/// How far access times are set back. Setting a time changes the file's ctime, and so the next access updates the
+/// access time even with `relatime`. One hour is too little for a host's cleaner of unused files.
 const BACK: Duration = Duration::from_secs(60 * 60);
 
-/// Entries whose times of access were set back.
+/// Entries whose access times were set back.
 pub(super) struct Uses {
-    /// The files of each entry that are not known to be read, and their times.
+    /// Files that have not been read as far as known: entry, path and access time.
     unread: Vec<(Vec<u8>, PathBuf, Stamp)>,
     read: BTreeSet<Vec<u8>>,
 }
 
-/// A time of access: seconds and nanoseconds.
+/// An access time: seconds and nanoseconds.
 type Stamp = (i64, i64);
 
 impl Uses {
-    /// Sets them back; none, where it could not be told which of them are read.
+    /// Sets the access times back; `None` if reads cannot be observed.
     pub(super) fn new(root: &Path, entries: &Entries, profile: &Profile) -> Option<Self> {
         let mut unread = Vec::new();
         for (path, entry) in entries {
@@ -39,7 +40,7 @@ impl Uses {
             let full = root.join(OsStr::from_bytes(path));
             let before = unread.len();
             for part in files {
-                // An entry that is one file has no path in itself.
+                // An entry that is a file has the empty path.
                 let file = match part.is_empty() {
                     true => full.clone(),
                     false => full.join(OsStr::from_bytes(part)),
@@ -58,10 +59,10 @@ impl Uses {
         })
     }
 
-    /// Takes down what was read by now.
+    /// Records which files were read so far.
     pub(super) fn gather(&mut self) {
         let (unread, read) = self.unread.drain(..).partition(|(_, file, stamp)| {
-            // One that is gone was not read, as far as anybody knows.
+            // A removed file counts as unread.
             stamp_of(file).is_none_or(|found| found == *stamp)
         });
         self.unread = unread;
@@ -69,7 +70,7 @@ impl Uses {
         self.read.extend(read.into_iter().map(|(path, ..)| path));
     }
 
-    /// Forgets what was read since it was gathered: this program did that.
+    /// Ignores reads since the last [`Self::gather`], which were this program's own.
     pub(super) fn forget(&mut self) {
         for (_, file, stamp) in &mut self.unread {
             if stamp_of(file).is_some_and(|found| found != *stamp) {
@@ -78,14 +79,14 @@ impl Uses {
         }
     }
 
-    /// All that was read.
+    /// All entries that were read.
     pub(super) fn read(mut self) -> BTreeSet<Vec<u8>> {
         self.gather();
         self.read
     }
 }
 
-/// The files without which an entry is none.
+/// The files that make an entry complete.
 fn telling<'e>(entry: &'e Entry, profile: &'e Profile) -> Vec<&'e Vec<u8>> {
     let Some(shape) = profile.entry.get(entry.shape) else {
         return Vec::new();
@@ -100,14 +101,14 @@ fn telling<'e>(entry: &'e Entry, profile: &'e Profile) -> Vec<&'e Vec<u8>> {
     files.filter(|path| is_needed(path)).collect()
 }
 
-/// None of a file that others may read elsewhere.
+/// Sets the access time back; `None` for a file with several hard links, which others may read elsewhere.
 fn set_back(path: &Path) -> Option<Stamp> {
     let found = path.symlink_metadata().ok()?;
     if !found.is_file() || found.nlink() > 1 {
         return None;
     }
     let time = SystemTime::now().checked_sub(BACK)?;
-    // It is opened for its times alone: nothing is written.
+    // Opened only to set its times; nothing is written.
     let file = File::options().append(true).open(path).ok()?;
     file.set_times(FileTimes::new().set_accessed(time)).ok()?;
     stamp_of(path)
@@ -118,7 +119,7 @@ fn stamp_of(path: &Path) -> Option<Stamp> {
     Some((found.atime(), found.atime_nsec()))
 }
 
-/// Whether a file tells that it was read.
+/// Whether the file system updates access times.
 fn tells(root: &Path) -> Option<bool> {
     let mut probe = tempfile::Builder::new()
         .prefix(STAGE)

@@ -1,4 +1,4 @@
-//! `store cache why`: which parts of a key differ in the nearest entries.
+//! `store cache why`: the parts of a key that differ in the most similar entries.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,19 +17,19 @@ use super::repair::TEXT_BYTES_MAX;
 use crate::context::Context;
 use crate::ui::names;
 
-/// So many entries are compared.
+/// Number of entries to compare.
 const NEAREST_MAX: usize = 3;
 
-/// Parts of a key, those of the path first.
+/// Parts of a key by name.
 type Parts = BTreeMap<String, String>;
 
-/// What a machine reads.
+/// The JSON form of the answer.
 #[derive(Serialize)]
 struct Answer {
     key: String,
-    /// Where a complete entry of it is.
+    /// Places of complete entries with this key.
     found: Vec<Place>,
-    /// Where there is one that is not complete.
+    /// Places of incomplete entries with this key.
     broken: Vec<Broken>,
     nearest: Vec<Near>,
 }
@@ -56,7 +56,7 @@ struct Near {
     differs: Vec<Difference>,
 }
 
-/// A part of the key; none: it has no such part, or nobody knows it.
+/// A part of the key on both sides; `None` if a side lacks it or does not know it.
 #[derive(Serialize)]
 struct Difference {
     field: String,
@@ -64,7 +64,7 @@ struct Difference {
     found: Option<String>,
 }
 
-/// Where entries are.
+/// A place that has entries.
 enum Source<'s> {
     Dir(PathBuf),
     Ref(&'s Store, RefSpec),
@@ -186,7 +186,7 @@ fn answer(key: &[u8], sources: &[(Source<'_>, Entries)], profile: &Profile) -> R
     Ok(answer)
 }
 
-/// The parts of a key that is the path of an entry, or the end of one.
+/// The parts of a key that is the path of an entry, or its last components.
 fn of_path(profile: &Profile, path: &[u8]) -> Parts {
     let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
     let mut shapes = profile.entry.iter();
@@ -194,7 +194,7 @@ fn of_path(profile: &Profile, path: &[u8]) -> Parts {
     fields.unwrap_or_default().into_iter().collect()
 }
 
-/// Parts of a key that are another one; those that only one side knows do not count.
+/// How different two keys are: a part that differs counts 100, a wanted part that is unknown in `found` counts 1.
 fn distance(wanted: &Parts, found: &Parts) -> usize {
     let mut both = wanted
         .iter()
@@ -212,7 +212,7 @@ fn differences(wanted: &Parts, found: &Parts) -> Vec<Difference> {
     fields.sort();
     fields.dedup();
     let differing = fields.into_iter().filter(|field| {
-        // A key that was named by its end says nothing of what is before it.
+        // A key that is only the end of a path says nothing about the components before it.
         let is_told = wanted.contains_key(*field) || field.contains(": ");
         is_told && wanted.get(*field) != found.get(*field)
     });
@@ -224,7 +224,7 @@ fn differences(wanted: &Parts, found: &Parts) -> Vec<Difference> {
     told.collect()
 }
 
-/// What the files of an entry say of its key: `FILE: FIELD`.
+/// The parts of the key that are stated in the files of an entry, as `FILE: FIELD`.
 fn of_files(source: &Source<'_>, path: &[u8], entry: &Entry, profile: &Profile) -> Result<Parts> {
     let mut parts = Parts::new();
     let Some(shape) = profile.entry.get(entry.shape) else {
@@ -250,7 +250,7 @@ fn of_files(source: &Source<'_>, path: &[u8], entry: &Entry, profile: &Profile) 
     Ok(parts)
 }
 
-/// Fields of JSON by their paths; options of a command by their names.
+/// Flattens JSON: fields by their paths, options of a command by their names.
 fn flat(value: &Value, at: &str, parts: &mut Parts) {
     match value {
         Value::Object(fields) => {
@@ -272,7 +272,7 @@ fn flat(value: &Value, at: &str, parts: &mut Parts) {
     }
 }
 
-/// `--name=value`, or `--name`.
+/// A word like `--name=value` or `--name`.
 fn word_of(word: &str, at: &str, parts: &mut Parts) {
     let (name, value) = word.split_once('=').unwrap_or((word, "given"));
     parts.insert(format!("{at}{name}"), value.to_owned());

@@ -1,4 +1,4 @@
-//! `store cluster add`: a store gets a name.
+//! `store cluster add`: names a store.
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ struct Added<'a> {
     name: &'a Label,
     url: &'a str,
     profile: Option<&'a str>,
-    /// Known where it was looked at.
+    /// `None` if the store was not opened.
     id: Option<StoreId>,
 }
 

@@ -1,4 +1,4 @@
-//! `store cluster ls`: the stores that have a name.
+//! `store cluster ls`: lists the named stores.
 
 use serde::Serialize;
 use store::Result;
@@ -15,7 +15,7 @@ pub(crate) struct Args {}
 #[derive(Serialize)]
 struct Line<'c> {
     name: &'c Label,
-    /// Without what must not stand there.
+    /// The URL without credentials.
     url: String,
     profile: Option<&'c str>,
 }

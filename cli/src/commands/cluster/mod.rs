@@ -1,4 +1,4 @@
-//! `store cluster add|ls|rm`: stores with a name, in the configuration.
+//! `store cluster add|ls|rm`: named stores in the configuration.
 
 mod add;
 mod ls;

@@ -1,4 +1,4 @@
-//! `store duplicate`: versions of refs go from one store to another, as a job.
+//! `store duplicate`: transfers versions of refs from one store to another, as a job.
 
 mod status;
 
@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::context::schedule::{Unattended, Unit};
 use crate::transfer::{How, Side, Transfer};
 
-/// What the store that every verb works with is called.
+/// The name of the selected store as an end of a transfer.
 const HERE: &str = "here";
 
 /// Copy refs from one store to another; only missing chunks are sent

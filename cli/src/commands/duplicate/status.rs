@@ -1,4 +1,4 @@
-//! `store duplicate --status`: what is known of jobs, also while they run.
+//! `store duplicate --status`: shows the status of jobs, also while they run.
 
 use std::fmt;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(super) fn run(job: &str, context: &Context) -> Result<()> {
     context.out.answer(&told)
 }
 
-/// The jobs of the configuration, as if none of them had ever run.
+/// The configured jobs, with a status as if they had never run.
 fn configured(context: &Context) -> impl Iterator<Item = Told> {
     context.config().job.iter().map(|(name, job)| {
         Told(Status {

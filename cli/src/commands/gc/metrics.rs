@@ -9,14 +9,14 @@ use store::{Result, StoreId};
 use crate::host::files::{self, Use};
 use crate::host::metrics::{self, Row};
 
-/// Replaces `file` as a whole: a reader sees the old one or the new one.
+/// Replaces `file` atomically.
 pub(crate) fn write(file: &Path, id: StoreId, report: &CollectReport) -> Result<()> {
     let text = text(id, report, Timestamp::now());
     files::replace(file, text.as_bytes(), Use::Report)
 }
 
-/// Tells in a file of an earlier collection that the last one failed; the rest of it stays as it is. The
-/// store's id may not be known then: it is called what the person calls it.
+/// Records in the file of an earlier collection that the last one failed; other values stay. If the store's id is
+/// unknown, the label is the store's name as the user gave it.
 pub(crate) fn write_failure(file: &Path, code: u8, store: &str) -> Result<()> {
     let before = files::read(file).unwrap_or_default();
     let text = metrics::with(&before, exit_code(code), "", ("store", store));

@@ -1,4 +1,4 @@
-//! `store gc`: applies retention, and reclaims the space of what nobody needs any more.
+//! `store gc`: applies retention, and reclaims space that no version needs.
 
 mod metrics;
 mod report;
@@ -124,7 +124,7 @@ struct Limits {
     time_limit: Option<Duration>,
 }
 
-/// A rule that keeps nothing is none.
+/// Parses a count. A rule that keeps nothing is refused.
 fn at_least_one(text: &str) -> std::result::Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("0 keeps nothing: leave the rule out, `store rm` drops versions".to_owned()),
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let done = collected(args, context);
     let file = args.metrics_file.as_ref().filter(|_| !args.dry_run);
     if let (Some(file), Err(_)) = (file, &done) {
-        // The first failure says more than the failure to tell it.
+        // An error of this write would hide the first one, which says more.
         let _untold = metrics::write_failure(file, failure::code_of(&done), &context.here()?);
     }
     done
@@ -177,7 +177,7 @@ fn collected(args: &Args, context: &Context) -> Result<()> {
     context.out.report(&ShownReport(report))
 }
 
-/// What a run without options would ask for, to look at it.
+/// The request of a run without options, as a dry run.
 pub(crate) fn usual(config: &Config, memory_bytes: u64) -> Request {
     Request {
         dry_run: true,
@@ -216,7 +216,8 @@ fn request(args: &Args, config: &Config, memory_bytes: u64) -> Request {
     }
 }
 
-/// The rules of the command line come before those of the store, these before those of the configuration.
+/// The policy of this run. Rules on the command line take precedence over the store's, and these over the
+/// configuration's.
 fn policy(args: &Args, config: &Config) -> Policy {
     let given = &args.retention;
     let rules = Rules {

@@ -1,4 +1,4 @@
-//! What a collection did, for people: what came back, and why the rest did not.
+//! The report of a collection, for people: what was freed, and why the rest was not.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::ui::human;
 
-/// A report as it is told.
+/// A report in printable form.
 #[derive(Serialize)]
 #[serde(transparent)]
 pub(crate) struct ShownReport(pub(crate) CollectReport);
@@ -127,7 +127,7 @@ fn plan(out: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     Ok(())
 }
 
-/// A version that goes, and why.
+/// A version that is dropped, and why.
 fn dropped(drop: &Drop) -> String {
     let why = match drop.why {
         Why::Expired => "its time to live is over",
@@ -142,7 +142,7 @@ fn dropped(drop: &Drop) -> String {
     format!("{}@{} ({why})", drop.name, drop.version)
 }
 
-/// Why the disk is still full.
+/// Why space is still in use.
 fn held(out: &mut fmt::Formatter<'_>, report: &CollectReport) -> fmt::Result {
     let (live, held) = (&report.live, &report.held);
     let mut rows = vec![(
@@ -161,7 +161,7 @@ fn held(out: &mut fmt::Formatter<'_>, report: &CollectReport) -> fmt::Result {
         held.by_grace,
         "condemned, to be deleted after the grace",
     ));
-    // Of what such a run itself has left there is nothing to say but that.
+    // If the age is already reached, as after `--min-age 0`, advice to use that option would be useless.
     let is_waiting = held
         .by_age
         .until
@@ -197,7 +197,7 @@ fn held(out: &mut fmt::Formatter<'_>, report: &CollectReport) -> fmt::Result {
     Ok(())
 }
 
-/// A limit that does not hold, and what stands against it.
+/// A limit that is exceeded, and the reason.
 fn over(out: &mut fmt::Formatter<'_>, over: &Over) -> fmt::Result {
     let (who, limit) = match &over.namespace {
         Some(namespace) => (namespace.as_str(), "its quota"),

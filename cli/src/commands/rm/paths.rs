@@ -13,10 +13,10 @@ use super::Args;
 use crate::context::Context;
 use crate::ui::{human, names};
 
-/// Paths that are printed.
+/// Maximum number of paths to print.
 const TOLD_MAX: usize = 20;
 
-/// What a machine reads.
+/// The JSON form of the report.
 #[derive(Serialize)]
 struct Report {
     #[serde(rename = "ref")]
@@ -27,10 +27,10 @@ struct Report {
     done: TrimReport,
 }
 
-/// Whether paths are meant, and not versions.
+/// Whether the arguments name paths, not versions.
 ///
 /// # Errors
-/// Invalid input, where a path was to follow and there is none: `REF:$DIR` with nothing in it is no order to drop the ref.
+/// Invalid input, if a path is empty: `REF:$DIR` with an empty variable must not drop the whole ref.
 pub(super) fn are_meant(args: &Args) -> Result<bool> {
     for text in &args.targets {
         let is_begun = text.as_encoded_bytes().contains(&b':');
@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args, context: &Context) -> Result<()> {
     })
 }
 
-/// The ref, and the paths in it; none: its whole tree.
+/// The ref, and the paths in it. The list is empty if the whole tree is meant.
 fn meant(args: &Args, store: &store::Store) -> Result<(RefName, Vec<Vec<u8>>)> {
     let mut name: Option<RefName> = None;
     let mut paths = Vec::new();
@@ -121,7 +121,7 @@ fn before(now: Timestamp, span: Duration) -> Time {
     }
 }
 
-/// What was asked for, for the message of the version.
+/// The arguments, for the version's message.
 fn words(args: &Args) -> String {
     let mut words: Vec<String> = args
         .targets
