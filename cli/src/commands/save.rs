@@ -1,4 +1,4 @@
-//! `store save`: merges what changed in a directory into its ref.
+//! `store save`: merges the changes in a directory into its ref.
 
 mod outcome;
 mod shown;
@@ -100,12 +100,12 @@ pub(crate) struct How {
 }
 
 impl How {
-    /// Whether a save from the list would do the same: the list names a directory and a ref, and nothing else.
+    /// Whether a save from the list would do the same: the list stores only a directory and a ref.
     fn is_remembered(&self) -> bool {
         self.base.is_none() && self.exclude.is_empty() && !self.allow_empty
     }
 
-    /// The same for what is on the list, with the name of the job that made it and what that leaves out.
+    /// Takes the job and its excluded files from an entry of the list.
     fn of(&self, noted: &Pending) -> Self {
         let mut how = self.clone();
         if !noted.exclude().is_empty() {
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     save(dir, target.transpose()?, &args.how, context)
 }
 
-/// Saves a directory and reports; one whose store cannot be reached is put on the list.
+/// Saves a directory and reports. If the store cannot be reached, puts the directory on the list.
 pub(crate) fn save(
     dir: &Path,
     target: Option<RefName>,
@@ -136,7 +136,7 @@ pub(crate) fn save(
     let url = context.store_url()?;
     let noted = |target: Option<&RefName>| {
         let noted = Pending::new(config::state_dir(), dir, (&url, target))?;
-        // One that is there knows more: which job it was, and what that leaves out.
+        // An existing entry also knows the job, and the files that it excludes.
         let written = noted.written();
         Some(written.unwrap_or_else(|| noted.only_to(context.known_id())))
     };
@@ -178,22 +178,22 @@ pub(crate) fn save(
     }
 }
 
-/// A save that was done.
+/// A completed save.
 struct Saved {
     target: RefName,
-    /// That is where the directory is saved to when no ref is named.
+    /// Whether the directory is saved to this ref if no ref is named.
     is_usual: bool,
-    /// Whether all of it was, and could be told.
+    /// Whether everything was saved and reported.
     outcome: Result<()>,
 }
 
-/// Whether it is the store that failed, for want of a network, a mount, credentials or room, and not what was asked for.
+/// Whether the store failed because of the network, a mount, credentials or space, and not because of the request.
 fn is_out_of_reach(error: &Error, dir: &Path, context: &Context) -> bool {
     match error.kind() {
         Kind::Unavailable | Kind::Io => true,
-        // A mount that is away leaves an empty directory, or none.
+        // A missing mount leaves an empty directory, or none.
         Kind::NotFound => dir.is_dir() && is_store_gone(context),
-        // It waits for whoever decides which copy of the store it is.
+        // Somebody has to decide which copy of the store is right; the save waits for that.
         Kind::Corrupt => matches!(error.remedy(), Some(Remedy::AcceptRollback { .. })),
         // A quota is what the store says, and it answers.
         Kind::Denied => failure::is_for_want_of_rights(error) && std::fs::read_dir(dir).is_ok(),
@@ -207,7 +207,7 @@ fn is_store_gone(context: &Context) -> bool {
         .is_err_and(|error| error.kind() == Kind::NotFound)
 }
 
-/// The same for whoever asks what to do: try again later.
+/// Changes "not found" to "unavailable", whose advice is to try again later.
 pub(crate) fn out_of_reach(error: Error) -> Error {
     match error.kind() {
         Kind::NotFound => Error::unavailable("the store cannot be reached").because(error),
@@ -215,11 +215,11 @@ pub(crate) fn out_of_reach(error: Error) -> Error {
     }
 }
 
-/// Saves what is on the list for this store.
+/// Saves the directories on the list for this store.
 fn pending(how: &How, context: &Context) -> Result<()> {
     let url = context.store_url()?;
     let mut all = Pending::all(config::state_dir());
-    // A run that has only compiled leaves nothing to save, and a note of whose directory it is.
+    // A run that only compiled has nothing to save. Its entry only says which ref the directory belongs to.
     all.retain(|noted| !apart::is_all(noted.directory(), noted.exclude()));
     let (here, elsewhere): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|noted| noted.store() == url);
@@ -234,7 +234,7 @@ fn pending(how: &How, context: &Context) -> Result<()> {
             .out
             .note(format_args!("nothing is to be saved to {url}"));
     }
-    // What was on its way to a store never goes to a new and empty one in its place.
+    // The files were meant for an existing store, so no new one is created in its place.
     let store = match here.is_empty() {
         true => None,
         false => Some(context.open().map_err(out_of_reach)?),
@@ -271,7 +271,7 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
     let pools = pools::of_source(dir, &context.config().pool);
     let store = match how.dry_run {
         true => context.open_for_dry_run()?,
-        // A directory that is known was saved to a store that there is.
+        // A known directory was saved to an existing store, so no new one is created.
         false if target.is_none() => context.open().map_err(out_of_reach)?,
         false => context.open_for_job()?,
     };
@@ -284,7 +284,7 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
     let left = Pending::new(config::state_dir(), dir, (&url, Some(&target)));
     let is_of_job = left.and_then(|left| left.written()?.message()).is_some();
     if how.base.is_none() && is_of_job {
-        // As the run would have saved it.
+        // The same ancestor as in the save of the run.
         request.onto = Onto::Merge(Ancestor::KnownOrNothing);
     }
     let watch = Watch::new(&context.global);
@@ -337,7 +337,7 @@ pub(crate) fn put_or_nothing(
     }
 }
 
-/// What is saved of a cache of `store run`: nothing is known of a directory that was begun empty.
+/// The request for a cache of `store run`. It has no ancestor if the directory began empty.
 pub(crate) fn of_run(
     dir: &Path,
     target: &RefName,
@@ -356,7 +356,7 @@ pub(crate) fn of_run(
     request
 }
 
-/// Tells what a save of a run did; standard output is the command's.
+/// Reports a save of a run on standard error, since standard output is the command's.
 pub(crate) fn tell_of_run(
     dir: &Path,
     target: &RefName,
@@ -370,7 +370,7 @@ pub(crate) fn tell_of_run(
     report.result()
 }
 
-/// Tells what a run saved of what another one had left: what both had changed, and all of it to machines.
+/// Reports the save of an earlier run's files: conflicts to people, everything to machines.
 pub(crate) fn tell_of_left(
     dir: &Path,
     target: &RefName,
@@ -399,7 +399,7 @@ fn request(dir: &Path, target: RefName, how: &How) -> PutRequest {
     request.profile.allow_secret.clone_from(&how.allow_secret);
     let token = std::env::var_os("HF_TOKEN_PATH").map(PathBuf::from);
     request.profile.secret_paths = token.into_iter().collect();
-    // A cache in use does not always fit together, and a part of it is worth keeping.
+    // A cache in use may be inconsistent, and a part of it is worth keeping.
     request.profile.check = false;
     request.links.allow_empty = true;
     request

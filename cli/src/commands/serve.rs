@@ -1,4 +1,4 @@
-//! `store serve`: clients of a Hugging Face Hub read and write a store, clients of S3 read it, and people look at it.
+//! `store serve`: clients of a Hugging Face Hub read and write a store, S3 clients read it, and people look at it.
 
 mod pages;
 mod unit;
@@ -85,10 +85,10 @@ pub(crate) struct Args {
     access_log: Option<PathBuf>,
 }
 
-/// How long what was given up may take to notice.
+/// Time for abandoned requests to end.
 const GIVEN_UP_TIME: Duration = Duration::from_secs(3);
 
-/// Where the server is.
+/// The addresses of the server.
 #[derive(Serialize)]
 struct Listening {
     url: String,
@@ -156,12 +156,12 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         hub.finish().await;
         Ok(())
     });
-    // What was given up may wait for a bucket.
+    // Abandoned requests may still wait for a bucket.
     runtime.shutdown_timeout(GIVEN_UP_TIME);
     served
 }
 
-/// Whom the server shows itself as, if it speaks TLS.
+/// The certificate and key of the server, if it speaks TLS.
 fn identity(args: &Args, context: &Context) -> Result<Option<Arc<Identity>>> {
     let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) else {
         return Ok(None);
@@ -210,7 +210,7 @@ fn variable(name: &str) -> Option<String> {
     value.filter(|value| !value.is_empty())
 }
 
-/// That nobody else reaches a server that lets everybody in.
+/// Refuses an address that other hosts reach if there are no tokens.
 fn check_address(address: SocketAddr, tokens: &Tokens) -> Result<()> {
     if address.ip().is_loopback() || tokens.is_closed() {
         return Ok(());
@@ -224,7 +224,7 @@ fn check_address(address: SocketAddr, tokens: &Tokens) -> Result<()> {
     ))
 }
 
-/// That a door without keys lets nobody in whom the rest of the server keeps out.
+/// Refuses an S3 address without keys if others reach it, or if the rest of the server needs tokens.
 fn check_open(address: SocketAddr, tokens: &Tokens) -> Result<()> {
     let why = match (address.ip().is_loopback(), tokens.is_closed()) {
         (true, false) => return Ok(()),

@@ -1,4 +1,4 @@
-//! `store summarize`: what a namespace or a ref takes, and where in it.
+//! `store summarize`: how much space a namespace or a ref takes, and which parts of it.
 
 mod csv;
 mod truss;
@@ -90,7 +90,7 @@ enum Format {
     CliTable,
 }
 
-/// All there is to say, as a machine reads it.
+/// The JSON form of the summary.
 #[derive(Serialize)]
 struct SummaryReport {
     target: String,
@@ -120,12 +120,12 @@ struct Part {
     kind: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     permissions: Option<&'static str>,
-    /// What no other ref needs, and what others need as well.
+    /// Bytes that no other ref needs, and bytes that others need too.
     #[serde(skip_serializing_if = "Option::is_none")]
     unique: Option<Share>,
     #[serde(skip_serializing_if = "Option::is_none")]
     shared: Option<Share>,
-    /// Who put the newest version of a ref, and when it was used last.
+    /// For a ref: who put its newest version, and its last use.
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -190,7 +190,7 @@ fn as_truss(reader: &Reader<'_>, target: &Target, args: &Args, context: &Context
     truss::TrussReport::new(target.to_string(), version.time, bytes, &parts).print(format, context)
 }
 
-/// The version that was put last, and the day on which any was used last.
+/// The version that was put last, and the last use of any version.
 fn newest(state: &State, target: &Target, uses: &LastUses) -> Result<(Version, Option<Date>)> {
     match target {
         Target::Ref(spec) => {
@@ -215,7 +215,7 @@ fn newest(state: &State, target: &Target, uses: &LastUses) -> Result<(Version, O
     }
 }
 
-/// Sorts what comes by name already.
+/// Sorts parts, which are ordered by name.
 fn sort(parts: &mut [Part], key: Sort, order: Option<Order>) {
     match key {
         Sort::Size => parts.sort_by_key(|part| Reverse(part.bytes)),
@@ -313,7 +313,7 @@ fn paths(reader: &Reader<'_>, spec: &RefSpec, depth: u32) -> Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// As `ls -l` shows what comes out: only the executable bit is kept.
+/// Permissions as `ls -l` shows them after a get: only the executable bit is kept.
 fn permissions(node: &Node) -> &'static str {
     match node {
         Node::Tree { .. } => "drwxr-xr-x",
@@ -432,7 +432,7 @@ fn by(user: &str, host: &str) -> String {
     names::shown(format!("{user}@{host}").as_bytes())
 }
 
-/// A version that nobody got or materialized was put, which is its last use.
+/// The day of the last use. A version that nobody got or materialized was last used when it was put.
 fn day(day: Option<Date>) -> String {
     day.map_or_else(|| "when it was put".to_owned(), |day| day.to_string())
 }

@@ -1,4 +1,4 @@
-//! `store undo`: brings back the versions that were dropped last.
+//! `store undo`: restores the versions that were dropped last.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     dry_run: bool,
 }
 
-/// What a machine reads.
+/// The JSON form of the report.
 #[derive(Serialize)]
 struct Report {
     #[serde(flatten)]
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     }
 }
 
-/// Paths that `rm` took are a new version without them: nothing was dropped that could come back.
+/// A hint if `rm` removed paths: that made a new version and dropped nothing, so there is nothing to undo.
 fn way_back(store: &Store, what: Option<&Target>) -> String {
     let newest = |name| store.state().ok()?.version(name, None).ok();
     let took_paths = match what {

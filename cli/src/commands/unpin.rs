@@ -1,4 +1,4 @@
-//! `store unpin`: the end of a pin.
+//! `store unpin`: removes the pin of a version.
 
 use std::ffi::OsString;
 

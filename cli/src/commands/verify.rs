@@ -1,4 +1,4 @@
-//! `store verify`: is everything there, and is it what was written?
+//! `store verify`: checks that everything is present and unchanged.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -55,7 +55,7 @@ enum How {
     Stored,
 }
 
-/// What a machine reads.
+/// The JSON form of the report.
 #[derive(Serialize)]
 struct Report {
     clean: bool,
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     }
 }
 
-/// A path makes no sense here: what a version needs is verified as a whole.
+/// Parses a namespace or a ref. Paths are refused: a version is verified as a whole.
 fn target(text: &OsStr) -> Result<Target> {
     match names::target(text)? {
         Target::Ref(_) => names::version(text).map(Target::Ref),

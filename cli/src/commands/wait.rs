@@ -1,4 +1,4 @@
-//! `store wait`: until a ref has a version.
+//! `store wait`: waits until a ref has a version.
 
 use std::collections::hash_map::RandomState;
 use std::ffi::OsString;
@@ -13,9 +13,9 @@ use store::{Error, Id, Kind, RefName, Result, State, Store};
 use crate::context::Context;
 use crate::ui::{failure, human, names};
 
-/// How long it is until the second look.
+/// The pause after the first check.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// How long between two later ones.
+/// The longest pause between two checks.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Wait until a ref exists, or has a newer version
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     timeout: Option<Duration>,
 }
 
-/// What a machine reads.
+/// The JSON form of the report.
 #[derive(Serialize)]
 struct Report {
     #[serde(rename = "ref")]
@@ -47,23 +47,23 @@ struct Report {
     secs: f64,
 }
 
-/// Between two looks: longer the longer it takes, and never all at once.
+/// The pauses between checks: they grow, and are random, so that many hosts do not ask at the same time.
 #[derive(Default)]
 pub(crate) struct Pace(u32);
 
 impl Pace {
-    /// Waits, but not longer than `left`.
+    /// Pauses, but not longer than `left`.
     pub(crate) fn pause(&mut self, left: Option<Duration>) {
         let usual = PAUSE_MIN.saturating_mul(1 << self.0).min(PAUSE_MAX);
         self.0 = (self.0 + 1).min(8);
-        // Its keys differ from one to the next.
+        // The keys of each `RandomState` differ.
         let [dice, ..] = RandomState::new().hash_one(self.0).to_le_bytes();
         let pause = usual / 2 + usual.mul_f64(f64::from(dice) / 512.0);
         std::thread::sleep(left.map_or(pause, |left| pause.min(left)));
     }
 }
 
-/// What is known of a ref, brought up to date look by look.
+/// The newest version of a ref, updated at each check.
 pub(crate) struct Newest<'s> {
     store: &'s Store,
     name: &'s RefName,
@@ -79,7 +79,7 @@ impl<'s> Newest<'s> {
         }
     }
 
-    /// The newest version there is by now, if there is one.
+    /// The newest version at this time, if there is one.
     pub(crate) fn look(&mut self) -> Result<Option<(u64, Id)>> {
         let state = match self.state.take() {
             Some(mut state) => {

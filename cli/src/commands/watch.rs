@@ -1,4 +1,4 @@
-//! `store watch`: the checkpoints of a training job become versions of a ref as they are finished.
+//! `store watch`: publishes the checkpoints of a training job as versions of a ref, as soon as they are finished.
 
 mod before;
 mod floor;
@@ -21,13 +21,13 @@ use crate::context::Context;
 use crate::host::priority;
 use crate::ui::{human, names};
 
-/// How long a checkpoint with a marker must have stood still: other ranks may still write.
+/// How long a checkpoint with a marker must be unchanged, since other ranks may still write.
 const QUIET: Duration = Duration::from_secs(1);
-/// The same where other files came after the marker.
+/// The same if files were written after the marker.
 const LATE: Duration = Duration::from_secs(5);
-/// How often checkpoints that are finished are looked into, though nothing is seen of them from outside.
+/// How often to look into finished checkpoints even if they seem unchanged from outside.
 const INTO: Duration = Duration::from_secs(60);
-/// How long a signal may go unseen.
+/// The longest delay until a signal is noticed.
 const NAP: Duration = Duration::from_millis(50);
 
 /// Publish the checkpoints of a training job as they are finished
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     }
     let target = names::name(&args.target)?;
     context.open_for_job()?;
-    // What is being published when a signal comes is published.
+    // A signal does not stop a publication that is under way.
     let store = context.open_until(Arc::new(AtomicBool::new(false)))?;
     let floor = Floor::of(&store, args.free)?;
     let store = store::limited(store, args.bwlimit);
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let mut publisher = Publisher::new(context, &store, &target, how)?;
     let began = Instant::now();
     let asked = || context.stop().load(Ordering::Relaxed);
-    // Two looks at least, apart by what must be still.
+    // The last round checks at least twice, with this pause between.
     let last = QUIET.max(if args.once {
         args.settled.unwrap_or(QUIET)
     } else {
@@ -161,7 +161,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     steps.look(began.elapsed())?;
     std::thread::sleep(last);
     let mut seen = steps.look(began.elapsed())?;
-    // Files that are written after a marker are waited for a little.
+    // Waits a little for files that are written after a marker.
     let end = Instant::now() + LATE + QUIET;
     let is_late = |one: &Unfinished| one.why == NotYet::Late;
     while Instant::now() < end && seen.unfinished.iter().any(is_late) {
@@ -173,7 +173,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     outcome.map_err(|error| error.within(format!("{}: not all is published", dir.display())))
 }
 
-/// The directory, which the training may make later; none, where that was not waited for to its end.
+/// The directory, which the training may create later; `None` if a signal ended the wait.
 fn found(args: &Args, context: &Context) -> Result<Option<PathBuf>> {
     let mut is_told = args.once;
     loop {

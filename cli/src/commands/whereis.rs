@@ -1,4 +1,4 @@
-//! `store where`: which named stores have a ref: all of it, or some versions.
+//! `store where`: lists which named stores have a ref, whole or in part.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use crate::context::{Context, elsewhere};
 use crate::ui::table::Side;
 use crate::ui::{failure, names};
 
-/// What the store that every verb works with is called here.
+/// The name of the selected store in the list.
 const HERE: &str = "here";
 
 /// Show which clusters have a ref: all of it, or which versions
@@ -27,14 +27,14 @@ pub(crate) struct Args {
     what: OsString,
 }
 
-/// How much of it a store has.
+/// How much of a ref a store has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Has {
     All,
     Part,
     None,
-    /// It could not be asked.
+    /// The store could not be asked.
     Unknown,
 }
 
@@ -50,7 +50,7 @@ struct Held {
 struct Line {
     /// The name of a cluster, or `here`.
     place: String,
-    /// Without what must not stand there.
+    /// The URL without credentials.
     url: String,
     has: Has,
     versions: Vec<Held>,
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         )));
     }
     let here = match context.open() {
-        // The embedded store is made by the first put: until then it has nothing.
+        // The embedded store is created by the first put; until then it is empty.
         Err(error) if error.kind() == Kind::NotFound && context.is_embedded()? => None,
         opened => Some(opened),
     };
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     }
 }
 
-/// The same version by its id, which is the same everywhere; its number is that of the store here.
+/// Replaces a version's number by its id, since numbers belong to the store here and ids are the same everywhere.
 fn by_id(spec: RefSpec, here: Option<&Result<Store>>) -> Result<RefSpec> {
     let (Some(_), Some(Ok(store))) = (&spec.version, here) else {
         return Ok(spec);
@@ -113,13 +113,13 @@ fn by_id(spec: RefSpec, here: Option<&Result<Store>>) -> Result<RefSpec> {
     let state = store.readable_state()?;
     match state.at(&spec.name, spec.version.as_ref()) {
         Ok((_, version)) => format!("{}@{}", spec.name, version.id()).parse(),
-        // An id may be known elsewhere.
+        // Other stores may know the id.
         Err(_) if spec.to_string().contains("@t") => Ok(spec),
         Err(error) => Err(error),
     }
 }
 
-/// A store that is not where it should be could not be asked: it may be a mount that is away.
+/// The line of a store. A missing store counts as unknown, since its mount may be missing.
 fn line(place: &str, url: String, found: Result<Vec<Held>>) -> Line {
     let (versions, error) = match found {
         Ok(versions) => (versions, None),
@@ -138,8 +138,8 @@ fn line(place: &str, url: String, found: Result<Vec<Held>>) -> Line {
     }
 }
 
-/// The versions that a store has of it; none, where it does not know the ref. A number belongs to one store, so that
-/// all are told, and the caller compares.
+/// The versions of the ref in a store; empty if it does not know the ref. Numbers belong to one store, so all versions
+/// are returned, and the caller compares ids.
 fn held(store: &Store, spec: &RefSpec) -> Result<Vec<Held>> {
     let state = store.readable_state()?;
     let is_nowhere = |error: Error| match error.kind() {
@@ -166,7 +166,7 @@ fn held(store: &Store, spec: &RefSpec) -> Result<Vec<Held>> {
         .collect())
 }
 
-/// The ids that a store with all of it has.
+/// The ids that a store with the whole ref has.
 fn wanted(lines: &[Line], is_one_version: bool) -> BTreeSet<Id> {
     let here = lines.iter().filter(|line| line.place == HERE);
     let ids = |line: &Line| {

@@ -1,5 +1,5 @@
-//! One cache of a run: it is brought from another cluster if that is asked for, made as a tree, or begun as an empty
-//! directory.
+//! One cache of a run. The run copies it from another cluster if `--fallback` names one, materializes it, or starts it
+//! as an empty directory.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -24,23 +24,23 @@ use crate::host::pending::{Pending, message_of};
 use crate::host::planted;
 use crate::ui::{failure, human, remedy};
 
-/// What `--fallback` says where nothing is brought.
+/// The value of `--fallback` that copies nothing.
 pub(super) const EMPTY: &str = "empty";
 
-/// Paths that a note names.
+/// Maximum number of paths in a note.
 const NAMED_MAX: usize = 5;
 
-/// A cache and its place.
+/// A cache and its directory.
 pub(super) struct Cache {
     pub(super) name: RefName,
     pub(super) dir: PathBuf,
-    /// A run fails when it cannot be saved.
+    /// Whether the run fails if the cache cannot be saved.
     pub(super) is_needed: bool,
-    /// What no save takes, as globs.
+    /// Globs of files that no save takes.
     pub(super) exclude: Vec<String>,
-    /// What says that it is not saved yet.
+    /// The note on the list of unsaved directories.
     pub(super) unsaved: Option<Pending>,
-    /// The store that it was brought from, and is saved to.
+    /// The store that the cache came from and is saved to.
     store: Option<StoreId>,
 }
 
@@ -56,7 +56,7 @@ impl Cache {
         }
     }
 
-    /// That it is saved to the store that it was brought from, and to none in its place.
+    /// Checks that `store` is the one that the cache came from, not another store in its place.
     pub(super) fn check_store(&self, store: &Store) -> Result<()> {
         self.store.map_or(Ok(()), |began| check_same(began, store))
     }
@@ -65,7 +65,7 @@ impl Cache {
         is_here(&self.name, reader)
     }
 
-    /// Sees to it that the store has it, or that it may begin empty.
+    /// Makes sure that the store has the cache, copying it from the fallback, or that the cache may begin empty.
     pub(super) fn bring_here<'s>(
         &self,
         reader: &mut Reader<'s>,
@@ -127,7 +127,7 @@ impl Cache {
         ));
     }
 
-    /// A ref that was removed comes back by what is left in a directory that was made from it.
+    /// Prints a note if the ref was removed: files left in the directory will bring it back.
     fn note_removed(&self, reader: &Reader<'_>, context: &Context) -> Result<()> {
         if reader.view().state.refs.last(&self.name)? == 0 {
             return Ok(());
@@ -140,8 +140,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Makes its tree, or an empty directory; what an earlier run left there unsaved is saved before. Where that fails, and
-    /// the command can do without, the directory is left as it is, and the last save tries what it can.
+    /// Materializes the cache, or makes an empty directory. First saves what an earlier run left there unsaved. If that
+    /// fails and the cache is not needed, the directory is left as it is, and the last save of this run tries again.
     pub(super) fn prepare(
         &mut self,
         reader: &mut Reader<'_>,
@@ -159,7 +159,7 @@ impl Cache {
         self.unsaved = unsaved.map(|unsaved| unsaved.of_job(job, &self.exclude));
         match self.make(reader, pool, (left.as_ref(), job), context) {
             Err(error) if !self.is_needed => {
-                // It stays as it is: nothing comes in the place of what is not saved.
+                // The directory stays as it is: nothing may replace unsaved files.
                 let told = failure::one_line(&error);
                 context
                     .out
@@ -193,19 +193,20 @@ impl Cache {
         let store = reader.store();
         let known = pools::of_source(&self.dir, &context.config().pool);
         let saved_to = store::saved_to(store, &known, &self.dir).ok();
-        // What was begun empty is no tree of the pool until the ref is made in its place.
+        // A directory that began empty is not a tree of the pool until the ref is materialized in it.
         let is_begun = saved_to.is_some() && !is_tree(&known, &self.dir);
         let is_left = left.is_some() || is_begun;
         if !is_empty(&self.dir) && !self.is_here(reader) {
             self.note_removed(reader, context)?;
         }
         if is_left && self.is_here(reader) && is_of_no_version(&known, &self.dir) {
-            // The killed process had not yet brought it to a version: only what is of one can be saved. What a job made stays.
+            // The killed run had not finished an update, and only a tree of one version can be saved. Files of the job
+            // stay.
             self.materialize(reader, pool, false, context)?;
         }
         let mut left_out = Vec::new();
         if is_left && !is_empty(&self.dir) && !self.is_all_apart() {
-            // The killed process made it, as far as is known.
+            // As far as known, the killed run made these files.
             let message = left.and_then(Pending::message);
             let message = message.unwrap_or_else(|| message_of(job));
             left_out = self.save_what_was_left(store, message, context)?;
@@ -218,29 +219,29 @@ impl Cache {
                 self.dir.display()
             ));
         } else if self.is_here(reader) {
-            // What is saved, the version has: it comes in the place of what a job changed or deleted. What was left out
-            // of the save stays.
+            // Saved files are in the version, so it may replace files that a job changed or deleted. Files that the
+            // save left out stay.
             self.materialize(reader, pool, takes_over, context)?;
         }
         Ok(())
     }
 
-    /// That a tree may be made there.
+    /// Checks that a tree may be made in the directory.
     pub(super) fn check_destination(&self, store: &Store, context: &Context) -> Result<()> {
         let known = || pools::of_source(&self.dir, &context.config().pool);
         store::check_destination(store, &config::precious(), &self.dir, known)
     }
 
-    /// Whether its directory holds nothing but what no save takes.
+    /// Whether the directory holds only files that no save takes.
     pub(super) fn is_all_apart(&self) -> bool {
         apart::is_all(&self.dir, &self.exclude)
     }
 
-    /// That its directory may become it, or is it already. Makes nothing.
+    /// Checks that the directory is empty or already holds this cache. Changes nothing.
     pub(super) fn check_place(&self, store: &Store, context: &Context) -> Result<()> {
         planted::check(&self.dir).map_err(not_started)?;
         if let Err(error) = self.check_destination(store, context) {
-            // One that is not needed is left away later, with a word.
+            // A cache that is not needed is skipped later, with a warning.
             return match self.is_needed {
                 true => Err(not_started(error)),
                 false => Ok(()),
@@ -270,7 +271,7 @@ impl Cache {
         })
     }
 
-    /// The refs that the directory was made from, saved to or left unsaved for, as far as this host knows.
+    /// The refs that the directory was made from, saved to or is to be saved to, as far as this host knows.
     fn held(&self, store: &Store, pools: &[Arc<Pool>], context: &Context) -> Result<Vec<RefName>> {
         let url = context.store_url()?;
         let left = Pending::new(config::state_dir(), &self.dir, (&url, Some(&self.name)));
@@ -282,7 +283,7 @@ impl Cache {
         let trees = pools
             .iter()
             .flat_map(|pool| pool.trees().unwrap_or_default());
-        // What was made from another store is none of this one's.
+        // Trees from other stores do not count.
         let id = store.format().id;
         let made = trees.filter(|tree| tree.path == dir && tree.store == id);
         let made = made.filter_map(|tree| Some(tree.source.parse::<RefSpec>().ok()?.name));
@@ -291,7 +292,7 @@ impl Cache {
         let others = others.filter(|noted| noted.directory() == dir);
         let others = others.filter_map(|noted| noted.target()?.parse().ok());
         let own = left.map(|_| self.name.clone());
-        // What was saved last is what it is.
+        // The ref of the last save decides.
         Ok(match (saved, own) {
             (Some(saved), _) => vec![saved],
             (None, Some(own)) => vec![own],
@@ -301,7 +302,7 @@ impl Cache {
         })
     }
 
-    /// The same error of a save, whose options are not those of a run.
+    /// Rewords the hint of a failed save, whose options do not exist in `store run`.
     pub(super) fn advised(&self, error: Error) -> Error {
         let advice = error.remedy().map(remedy::words);
         match advice.filter(|advice| advice.contains("--")) {
@@ -314,7 +315,7 @@ impl Cache {
         }
     }
 
-    /// Whether the newest version has anything at these paths of the directory.
+    /// Whether the newest version has anything at one of these paths.
     fn has_any(&self, reader: &Reader<'_>, paths: &[PathBuf]) -> bool {
         let dir = self.dir.canonicalize().unwrap_or_default();
         let inside = paths.iter().filter_map(|path| path.strip_prefix(&dir).ok());
@@ -326,7 +327,7 @@ impl Cache {
         self.is_here(reader) && inside.any(|spec| reader.resolve(&spec).is_ok())
     }
 
-    /// What is not saved of it, each named.
+    /// Saves what an earlier run left. Returns the paths that were left out.
     fn save_what_was_left(
         &self,
         store: &Store,
@@ -377,7 +378,7 @@ impl Cache {
         request.precious = config::precious();
         request.force = takes_over;
         request.is_begun = takes_over;
-        // A link that a job left, or somebody in the team, must not keep all others from running.
+        // A symlink that a job or someone in the team left must not keep all other jobs from running.
         request.allow_outside_symlinks = true;
         let pool = pools::open(pool, context, Some(&self.dir))?;
         let done = materialize_from(reader, &pool, &request, &Unwatched).map_err(|error| {
@@ -388,7 +389,7 @@ impl Cache {
             }
         })?;
         for note in &done.notes {
-            // The options that others name are none of this verb.
+            // The advice names options that this verb does not have.
             let told = match note.remedy {
                 Some(Remedy::LetOthersRead) => note.text.clone(),
                 _ => remedy::note(note),
@@ -425,8 +426,8 @@ impl Cache {
     }
 }
 
-/// A reader at the newest state. A look at the log is some requests to a bucket, so that all caches share one, and there is
-/// another one only after something was added.
+/// A reader at the newest state. Reading the log takes several requests to a bucket, so all caches share one reader,
+/// which is renewed only after a commit.
 pub(super) fn newest(store: &Store) -> Result<Reader<'_>> {
     Ok(Reader::at(store, store.view_of(store.state()?)?))
 }
@@ -446,7 +447,7 @@ fn request(names: Vec<RefName>) -> ReplicateRequest {
     }
 }
 
-/// Brings compile caches that are not here from where the cache came from; what is not there either is nothing.
+/// Copies missing compile caches from the fallback. Refs that are missing there are skipped.
 pub(super) fn bring_compiles<'s>(
     names: &[RefName],
     reader: &mut Reader<'s>,
@@ -479,12 +480,12 @@ fn is_empty(dir: &Path) -> bool {
     std::fs::read_dir(dir).is_ok_and(|mut names| names.next().is_none())
 }
 
-/// Whether a pool knows it as a tree of its own.
+/// Whether a pool knows the directory as a tree.
 fn is_tree(pools: &[Arc<Pool>], dir: &Path) -> bool {
     trees(pools).any(|tree| tree.path == dir)
 }
 
-/// Whether an update of the directory was broken off.
+/// Whether an update of the tree in the directory was interrupted.
 fn is_of_no_version(pools: &[Arc<Pool>], dir: &Path) -> bool {
     trees(pools).any(|tree| tree.path == dir && !tree.is_settled)
 }

@@ -1,6 +1,6 @@
-//! The command of a run: it is started with our terminal and streams, gets every signal that we get, and is waited for.
+//! The child command of a run: starts it with this process's terminal and streams, forwards signals to it, and waits.
 //!
-//! This module never reads or writes the command's streams. The caller does its own work between two looks.
+//! This module never reads or writes the command's streams. The caller works between two checks.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -16,40 +16,40 @@ use store::{Error, Result};
 use crate::host::session::Session;
 use crate::host::signals::{TOGETHER_TIME, hangup};
 
-/// The longest time between two looks.
+/// The longest time between two checks.
 const LOOK_MAX: Duration = Duration::from_millis(20);
-/// What a shell says of a command that is not there, or is no program.
+/// The exit codes of a shell for a missing command, and for a file that is not executable.
 const NOT_FOUND: u8 = 127;
 const NO_PROGRAM: u8 = 126;
 
-/// Signals that were caught and not handed on yet.
+/// Signals that were caught and not forwarded yet.
 pub(super) struct Signals {
     caught: Vec<(i32, Signal, Arc<AtomicBool>)>,
-    /// When somebody asked to end, as far as that was looked for.
+    /// The last request to stop that was seen.
     asked: Cell<Option<Instant>>,
 }
 
-/// Whether somebody asks to end what follows the command.
+/// A request to stop after the command has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// Nobody, or it is the request that ended the command.
+    /// There is none, or it is the one that ended the command.
     Not,
-    /// For the first time: what the command made is saved all the same.
+    /// The first one: the results of the command are still saved.
     Once,
-    /// Once more.
+    /// A further one.
     Again,
 }
 
-/// How the command ended, or why it did not begin.
+/// How the command ended, or why it did not start.
 pub(super) struct Ended {
-    /// As a shell says it.
+    /// The exit code, as a shell computes it.
     pub(super) code: u8,
-    /// Why it did not begin.
+    /// Why the command did not start.
     pub(super) error: Option<Error>,
 }
 
 impl Signals {
-    /// Catches them from here on.
+    /// Installs the signal handlers.
     pub(super) fn catch() -> Result<Self> {
         let all = [
             (SIGINT, Signal::INT),
@@ -58,7 +58,7 @@ impl Signals {
             (SIGUSR1, Signal::USR1),
             (SIGUSR2, Signal::USR2),
         ];
-        // What is ignored here is ignored by the command, too.
+        // If this process ignores SIGHUP, so does the command.
         let hangup = hangup().map(|number| (number, Signal::HUP));
         let caught = all.into_iter().chain(hangup).map(|(number, signal)| {
             let flag = Arc::new(AtomicBool::new(false));
@@ -72,7 +72,7 @@ impl Signals {
         })
     }
 
-    /// Hands on what was caught; whether the command was asked to end.
+    /// Forwards the caught signals. Returns whether one of them asks to stop.
     fn hand_on(&self, child: &Child) -> bool {
         let mut is_asked = false;
         for (number, signal, flag) in &self.caught {
@@ -80,12 +80,13 @@ impl Signals {
                 continue;
             }
             is_asked |= ends(*number);
-            // A terminal has told the command by itself, and twice may be once too often.
+            // The terminal has already signalled its foreground group, and a second signal could make the command stop
+            // at once.
             let is_typed = matches!(*number, SIGINT | SIGQUIT);
             let is_told = is_typed && Session::own().is_some_and(Session::is_in_foreground);
             let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
             if let Some(pid) = pid.filter(|_| !is_told) {
-                // One that has just ended needs no signal.
+                // The signal fails if the command has just ended.
                 let _ended = kill_process(pid, *signal);
             }
         }
@@ -95,13 +96,13 @@ impl Signals {
         is_asked
     }
 
-    /// Whether somebody asked to end since the last look.
+    /// Whether a request to stop came since the last check.
     pub(super) fn is_asked(&self) -> bool {
-        // All of them: one that is told twice may be told by two.
+        // Takes all signals: one request may come as two different signals.
         self.takes(ends)
     }
 
-    /// Whether one of these was caught and not taken yet.
+    /// Takes the caught signals that `is_meant` selects. Returns whether there were any.
     fn takes(&self, is_meant: impl Fn(i32) -> bool) -> bool {
         let meant = self.caught.iter().filter(|(number, ..)| is_meant(*number));
         meant.fold(false, |any, (_, _, flag)| {
@@ -109,9 +110,9 @@ impl Signals {
         })
     }
 
-    /// Whether somebody asks to end what follows the command. A terminal, a supervisor or `timeout` tells the command and
-    /// us, one of us twice: the command may have ended by a signal that is seen here only now. One that goes away tells so, and
-    /// the shell in it does, who knows when.
+    /// The request to stop after the command has ended. Terminals, supervisors and `timeout` signal both processes, one
+    /// of them perhaps twice, so a late signal may be the one that ended the command. SIGHUP never counts as a further
+    /// request: a closing terminal and its shell both send it, with any delay.
     pub(super) fn asked(&self) -> Asked {
         let (is_hung_up, is_told) = (self.takes(|number| number == SIGHUP), self.takes(ends));
         if !is_hung_up && !is_told {
@@ -125,7 +126,7 @@ impl Signals {
     }
 }
 
-/// Runs `command` with these variables more; `meanwhile` is told how long ago the command was asked to end.
+/// Runs `command` with additional variables. Calls `meanwhile` with the time since the command was asked to stop.
 pub(super) fn run(
     command: &[OsString],
     variables: impl IntoIterator<Item = (String, String)>,
@@ -179,12 +180,12 @@ pub(super) fn run(
     }
 }
 
-/// Whether a signal asks to end.
+/// Whether a signal asks to stop.
 fn ends(number: i32) -> bool {
     matches!(number, SIGHUP | SIGINT | SIGQUIT | SIGTERM)
 }
 
-/// As a shell says it: 128 and the signal that ended it.
+/// The exit code as in a shell: 128 plus the signal that ended the command.
 fn code(status: ExitStatus) -> u8 {
     use std::os::unix::process::ExitStatusExt;
     let signal = || 128 + status.signal().unwrap_or(0);

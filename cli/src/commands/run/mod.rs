@@ -1,6 +1,6 @@
-//! `store run`: a command with the caches of its project and its team, which are saved when it ends.
+//! `store run`: runs a command with the caches of its project and its team, and saves them when it ends.
 //!
-//! Standard output, standard input and the terminal are the command's; what there is to say goes to standard error.
+//! Standard input, standard output and the terminal belong to the command. This program writes to standard error only.
 
 mod caches;
 mod child;
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let mut reader = caches::newest(&store)?;
     let caches = caches_of(args, &layout, &places)?;
     let caches = prepare(&mut reader, args, caches, (&compiles, &job), context)?;
-    // What is not there is not told of.
+    // The job learns nothing of a team's cache that is missing.
     places.team = places.team.filter(|dir| dir.is_dir());
     make_links(&layout, &places)?;
     compiles.before(&reader);
@@ -166,14 +166,14 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         (0, saved) => saved,
         (_, Ok(())) => Ok(()),
         (_, Err(error)) => {
-            // The command's own failure is what its exit code tells.
+            // The exit code shows the command's own failure.
             tell("error", &error, context);
             Ok(())
         }
     }
 }
 
-/// Tells of a failure that the exit code does not tell of, and what to do about it.
+/// Prints a failure that the exit code does not show, and what to do about it.
 fn tell(what: &str, error: &Error, context: &Context) {
     let told = failure::one_line(error);
     context.out.warning(format_args!("{what}: {told}"));
@@ -205,7 +205,7 @@ fn named_base<'a>(args: &'a Args, layout: &'a Layout) -> &'a Path {
     base.unwrap_or(Path::new("cache"))
 }
 
-/// That the caches may be where they are to be made, before anything is. Returns the store, if it is there.
+/// Checks the places of the caches before anything is made. Returns the store, if it exists.
 fn check_places(args: &Args, layout: &Layout, context: &Context) -> Result<Option<Store>> {
     let base = named_base(args, layout);
     let places = Places::new(layout, base, args.team.is_some(), "");
@@ -224,7 +224,7 @@ fn check_places(args: &Args, layout: &Layout, context: &Context) -> Result<Optio
     Ok(store)
 }
 
-/// That a directory may be made in the base, before anything is.
+/// Checks that directories may be made in the base, before anything is made.
 fn check_base(args: &Args, context: &Context) -> Result<()> {
     let layout = layout(args, context)?;
     let within = named_base(args, &layout).join("NAME");
@@ -234,7 +234,7 @@ fn check_base(args: &Args, context: &Context) -> Result<()> {
     )
 }
 
-/// The base, made if it is missing and resolved.
+/// Creates the base if it is missing, and resolves its path.
 fn base(args: &Args, layout: &Layout) -> Result<PathBuf> {
     let base = named_base(args, layout);
     std::fs::create_dir_all(base)
@@ -246,7 +246,7 @@ fn base(args: &Args, layout: &Layout) -> Result<PathBuf> {
         })
 }
 
-/// That no other run has the base, for as long as the descriptor is open. A file system without locks allows all.
+/// Locks the base against other runs while the descriptor is open. A file system without locks allows all runs.
 fn hold(base: &Path) -> Result<File> {
     let dir = File::open(base).map_err(|source| Error::io("open the base", base, source))?;
     match dir.try_lock() {
@@ -259,7 +259,7 @@ fn hold(base: &Path) -> Result<File> {
     }
 }
 
-/// That so many bytes are free there.
+/// Checks that enough bytes are free.
 fn check_room(base: &Path, wanted: u64) -> Result<()> {
     let found = rustix::fs::statvfs(base)
         .map_err(|errno| Error::io("look at the file system of", base, errno.into()))?;
@@ -276,14 +276,14 @@ fn check_room(base: &Path, wanted: u64) -> Result<()> {
     .hint("the command was not started: make room, or name another directory with --base"))
 }
 
-/// That files can be made there.
+/// Checks that files can be created.
 fn tempfile_in(dir: &Path) -> std::io::Result<()> {
     let probe = dir.join(format!(".store-run-{}", std::process::id()));
     std::fs::write(&probe, "")?;
     std::fs::remove_file(probe)
 }
 
-/// A name for a job that has none: the host and the process.
+/// A name for an unnamed job: the host and the process id.
 fn unnamed() -> String {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();
@@ -300,7 +300,7 @@ fn cache_of(kind: &str, name: &str) -> Result<RefName> {
         .map_err(|error| error.within(format!("--{kind} {name}")))
 }
 
-/// Brings and makes the caches. One that is not needed and cannot be had is left away, with a word.
+/// Copies and makes the caches. One that is not needed and fails is skipped with a warning.
 fn prepare(
     reader: &mut Reader<'_>,
     args: &Args,
@@ -320,7 +320,7 @@ fn prepare(
         let done = done.and_then(|()| cache.bring_here(reader, fallback, context));
         brought.extend(unless_away(cache, done, context)?);
     }
-    // What an earlier job compiled comes with what it kept.
+    // A new project takes the compile caches of the fallback together with its cache.
     if is_new && args.fallback != caches::EMPTY {
         let done = caches::bring_compiles(&compiles.shipped(), reader, &args.fallback, context);
         if let Err(error) = done {
@@ -339,7 +339,7 @@ fn prepare(
     Ok(made)
 }
 
-/// The cache, if all went well with it; an error only where the command cannot do without it.
+/// The cache if `done` is fine; `None` if it failed and the command does not need it.
 fn unless_away(cache: Cache, done: Result<()>, context: &Context) -> Result<Option<Cache>> {
     match done {
         Ok(()) => Ok(Some(cache)),
@@ -355,7 +355,7 @@ fn unless_away(cache: Cache, done: Result<()>, context: &Context) -> Result<Opti
     }
 }
 
-/// The project's, and the team's where there is one.
+/// The project's cache, and the team's if there is a team.
 fn caches_of(args: &Args, layout: &Layout, places: &Places) -> Result<Vec<Cache>> {
     let own = layout.exclude.iter().cloned().chain(layout.apart());
     let project = Cache::new(
@@ -374,7 +374,7 @@ fn caches_of(args: &Args, layout: &Layout, places: &Places) -> Result<Vec<Cache>
     Ok([Some(project), team].into_iter().flatten().collect())
 }
 
-/// What lies where a link should be stays.
+/// Makes the layout's symlinks. Existing files stay.
 fn make_links(layout: &Layout, places: &Places) -> Result<()> {
     for (link, target) in &layout.links {
         let Some(target) = places.filled(target) else {

@@ -1,4 +1,4 @@
-//! The saves of a run: those while the command runs, on a thread of their own, and the last one when it has ended.
+//! The saves of a run: periodic ones on a thread of their own, and the last one after the command has ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +15,10 @@ use crate::context::Context;
 use crate::host::pending::message_of;
 use crate::ui::{failure, remedy};
 
-/// How often the end of a save is looked for.
+/// How often to check whether a save has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What is saved, and how.
+/// The caches to save.
 pub(super) struct Saver<'s> {
     context: &'s Context,
     caches: &'s [Cache],
@@ -26,30 +26,30 @@ pub(super) struct Saver<'s> {
     job: &'s str,
 }
 
-/// When it is saved beside the command.
+/// The schedule of the periodic saves.
 pub(super) struct Rhythm<'s> {
     saver: &'s Saver<'s>,
     every: Option<Duration>,
     grace: Duration,
-    /// How long after the beginning the next one is due.
+    /// When the next save is due, as time since the start.
     next: Option<Duration>,
-    /// The command was saved since it was asked to end.
+    /// Whether a save began after the command was asked to stop.
     is_saved_for_the_end: bool,
     running: Option<Running>,
-    /// What was compiled by then, which is no part of a cache.
+    /// The push of compile caches, which are saved as refs of their own.
     pushing: Option<Pushing>,
 }
 
 /// A save of one cache on a thread of its own.
 struct Running {
     stop: Arc<AtomicBool>,
-    /// Which of the caches it is, and those that are to follow.
+    /// The index of this cache; the caches after it follow.
     cache: usize,
     began: Instant,
     thread: JoinHandle<Result<(PutReport, Looked)>>,
 }
 
-/// The store as the save of one cache has left it, for that of the next one: to open it and to look at its log are some
+/// The store after the save of one cache, for the save of the next: opening it and reading its log takes several
 /// requests to a bucket.
 struct Looked {
     store: Store,
@@ -58,7 +58,7 @@ struct Looked {
 }
 
 impl Looked {
-    /// At the newest entry, also where the save has added one.
+    /// Moves the view to the newest entry, if the save added one.
     fn after(mut self, done: &PutReport) -> Result<Self> {
         if !done.unchanged {
             self.store.refresh(&mut self.view)?;
@@ -105,7 +105,7 @@ impl<'s> Saver<'s> {
         )
     }
 
-    /// Begins to save a cache, with what the save before it has left; none, when there is no such cache.
+    /// Begins to save a cache, with the store of the previous save; `None` if there is no such cache.
     fn begin(&self, at: usize, looked: Option<Looked>) -> Result<Option<Running>> {
         let Some(cache) = self.caches.get(at) else {
             return Ok(None);
@@ -115,7 +115,7 @@ impl<'s> Saver<'s> {
             None => {
                 let stop = Arc::new(AtomicBool::new(false));
                 let store = self.context.open_until(Arc::clone(&stop));
-                // It was there when the command began.
+                // A missing store is only out of reach, since it existed when the command began.
                 (store.map_err(save::out_of_reach)?, stop, None)
             }
         };
@@ -136,13 +136,13 @@ impl<'s> Saver<'s> {
         }))
     }
 
-    /// Saves everything when the command has ended. Only a second request to end stops it.
+    /// Saves everything after the command has ended. Only a further request to stop ends it early.
     pub(super) fn last(&self, signals: &Signals) -> Result<()> {
         let mut outcome = Ok(());
         let mut looked = None;
         for (at, cache) in self.caches.iter().enumerate() {
             if cache.is_all_apart() {
-                // It stays noted whose directory it is: no version says that.
+                // Its note on the list stays: no version says which ref the directory belongs to.
                 continue;
             }
             let saved = self
@@ -151,7 +151,7 @@ impl<'s> Saver<'s> {
                     Some(running) => self.told(running, signals, &mut looked),
                     None => Ok(()),
                 });
-            // Of one that is partly done the rest was named, and would be again.
+            // After a partial save, the rest was already named, and a retry would name it again.
             let is_done = match &saved {
                 Ok(()) => true,
                 Err(error) => error.kind() == Kind::Partial,
@@ -173,7 +173,7 @@ impl<'s> Saver<'s> {
         outcome
     }
 
-    /// Waits for a save, and tells of it.
+    /// Waits for a save and reports it.
     fn told(&self, running: Running, signals: &Signals, looked: &mut Option<Looked>) -> Result<()> {
         while !running.thread.is_finished() {
             match signals.asked() {
@@ -188,7 +188,7 @@ impl<'s> Saver<'s> {
         self.tell(running, looked)
     }
 
-    /// Tells of a save that has ended. What it knows of the store is for the next one.
+    /// Reports a finished save. Leaves its store for the next save.
     fn tell(&self, running: Running, looked: &mut Option<Looked>) -> Result<()> {
         let Some(cache) = self.caches.get(running.cache) else {
             return Ok(());
@@ -199,7 +199,7 @@ impl<'s> Saver<'s> {
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let is_last = running.cache + 1 >= self.caches.len();
         if !is_last {
-            // Where that fails the next one opens the store again, and says what is wrong.
+            // If this fails, the next save opens the store again and reports the problem.
             *looked = left.after(&done).ok();
         }
         save::tell_of_run(
@@ -218,7 +218,7 @@ impl<'s> Saver<'s> {
 }
 
 impl Rhythm<'_> {
-    /// Begins a save where one is due, and tells of one that has ended. `asked`: how long ago the command was asked to end.
+    /// Reports a finished save, and begins a save if one is due. `asked`: the time since the command was asked to stop.
     pub(super) fn look(&mut self, asked: Option<Duration>, since: Duration) {
         if let Some(running) = self.running.take_if(|running| running.thread.is_finished()) {
             let next = running.cache + 1;
@@ -256,7 +256,7 @@ impl Rhythm<'_> {
         }
     }
 
-    /// Ends a save that is under way: the last one does it all.
+    /// Stops a running save: the last one saves everything.
     pub(super) fn finish(self) {
         if let Some(pushing) = self.pushing {
             pushing.stop();
@@ -287,12 +287,12 @@ fn not_saved(error: Error, cache: &Cache) -> Error {
         "{dir} is as the command left it; `store save --pending` saves it, and so does the next run there"
     );
     match (error.remedy(), error.kind()) {
-        // Both what to do about the store and where what was made is.
+        // Says what to do about the store, and also where the files are.
         (Some(remedy), Kind::Unavailable | Kind::Io) => {
             let advice = remedy::words(remedy);
             error.hint(format!("{advice}; {kept}"))
         }
-        // What was not finished is no matter of a collector here.
+        // The advice for interrupted puts does not apply here.
         (Some(_), kind) if kind != Kind::Interrupted => cache.advised(error),
         _ => error.hint(kept),
     }

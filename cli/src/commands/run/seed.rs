@@ -1,4 +1,4 @@
-//! `store run --seed`: if many start the same script, one runs it, and the others wait for the ref that it makes.
+//! `store run --seed`: if many hosts start the same script, one runs it, and the others wait for the ref that it makes.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -15,33 +15,33 @@ use crate::commands::wait::{Newest, Pace};
 use crate::context::Context;
 use crate::ui::{failure, human, names};
 
-/// Tells the script where to leave what is to be in the ref.
+/// Names the directory for the script's result.
 const VARIABLE: &str = "STORE_SEED_DIR";
-/// From here on a code says which signal ended the script.
+/// Exit codes from here on mean that a signal ended the script.
 const SIGNALLED: u8 = 128;
 
-/// What a machine reads.
+/// The JSON form of the report.
 #[derive(Serialize)]
 struct Report {
     #[serde(rename = "ref")]
     target: RefName,
     version: u64,
     id: Id,
-    /// The script ran here.
+    /// Whether the script ran on this host.
     made: bool,
     secs: f64,
 }
 
-/// The version that stands in the end.
+/// The version that the ref has in the end.
 struct Published {
     version: u64,
     id: Id,
-    /// It is what the script made here.
+    /// Whether this host's script made it.
     is_own: bool,
     left_out: Vec<(PathBuf, Error)>,
 }
 
-/// Somebody wants the ref.
+/// A process that wants the ref.
 struct Seeder<'s> {
     target: &'s RefName,
     args: &'s Args,
@@ -85,7 +85,7 @@ impl Seeder<'_> {
             }
             match claims.look(self.began.elapsed())? {
                 Look::Mine(claim) => match newest.look()? {
-                    // It was made between the two looks.
+                    // Another host made it between the two checks.
                     Some(_) => claim.end(Ended::Done)?,
                     None => return self.make(claim),
                 },
@@ -112,7 +112,7 @@ impl Seeder<'_> {
         }
     }
 
-    /// Runs the script and publishes what it made.
+    /// Runs the script and publishes its result.
     fn make(&self, claim: Claim) -> Result<()> {
         let beating = claim.beating();
         let dir = match self.fresh() {
@@ -188,7 +188,7 @@ impl Seeder<'_> {
         Ok(())
     }
 
-    /// An empty directory that goes when it was published.
+    /// An empty directory, which is removed after it was published.
     fn fresh(&self) -> Result<tempfile::TempDir> {
         let base = base(self.args, &layout(self.args, self.context)?)?;
         check_room(&base, self.args.free)?;
@@ -198,7 +198,7 @@ impl Seeder<'_> {
             .map_err(|source| Error::io("make a directory in", base, source))
     }
 
-    /// What is not in the store is not thrown away.
+    /// Keeps a directory that could not be published.
     fn keep(&self, dir: tempfile::TempDir) {
         let dir = dir.keep();
         let dir = dir.display();
@@ -207,7 +207,7 @@ impl Seeder<'_> {
             .note(format_args!("note: what the script made is in {dir}"));
     }
 
-    /// That the script left anything.
+    /// Checks that the script left any files.
     fn check_left(&self, dir: &Path) -> Result<()> {
         match std::fs::read_dir(dir).is_ok_and(|mut names| names.next().is_none()) {
             false => Ok(()),
@@ -219,9 +219,9 @@ impl Seeder<'_> {
         }
     }
 
-    /// The version that stands in the end.
+    /// Publishes the result. Returns the version that the ref has in the end.
     fn publish(&self, dir: &Path) -> Result<Published> {
-        // Signals were for the script, and what it made is to be published.
+        // Signals were meant for the script; its result is still published.
         let store = self.context.open_until(std::sync::Arc::default())?;
         let mut request = PutRequest::new(dir, self.target.clone());
         request.onto = Onto::Only(0);
@@ -231,12 +231,12 @@ impl Seeder<'_> {
         );
         let token = std::env::var_os("HF_TOKEN_PATH").map(PathBuf::from);
         request.profile.secret_paths = token.into_iter().collect();
-        // As a save does: what must or can not be stored stays out and is named.
+        // As in a save, secrets and unreadable files are left out and named.
         request.profile.leave_out_secrets = true;
         request.skip_unreadable = true;
         let done = match store::put(&store, &request, &store::Unwatched) {
             Err(error) if error.kind() == Kind::Conflict => {
-                // Two that both finish are both right.
+                // If two hosts finish, the results are equally valid.
                 return match Newest::new(&store, self.target).look()? {
                     Some((version, id)) => Ok(Published {
                         version,
@@ -280,7 +280,7 @@ impl Seeder<'_> {
     }
 }
 
-/// Whether nobody else would fare better with the same script.
+/// Whether other hosts would fail with the same error.
 fn is_for_all(error: &Error) -> bool {
     !matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! What `store save` did, for machines; and what people are told on the way.
+//! The outcome of `store save` for machines, and the messages to people.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use store::{Case, Error, Id, Note, PutReport, RefName, Remedy, Result, SaveRepor
 use crate::context::Context;
 use crate::ui::{failure, human, names, remedy};
 
-/// What a machine reads.
+/// The JSON form of the outcome.
 #[derive(Serialize)]
 pub(super) struct SaveOutcome {
     #[serde(rename = "ref")]
@@ -24,7 +24,7 @@ pub(super) struct SaveOutcome {
     pub(super) id: Option<Id>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) private: bool,
-    /// The newest version had all of it.
+    /// The newest version already had everything.
     pub(super) unchanged: bool,
     #[serde(flatten)]
     pub(super) saved: SaveReport,
@@ -42,7 +42,7 @@ pub(super) struct SaveOutcome {
 }
 
 impl SaveOutcome {
-    /// What a save of `dir` did.
+    /// The outcome of a save of `dir`.
     pub(super) fn of(dir: &Path, target: RefName, done: PutReport, elapsed: Duration) -> Self {
         let again = format!(
             "store save {} {target}",
@@ -69,7 +69,7 @@ impl SaveOutcome {
         }
     }
 
-    /// Tells what people need to know, each in a line.
+    /// Prints what people need to know, one line each.
     pub(super) fn tell(&self, context: &Context) {
         for note in &self.notes {
             context.out.note(format_args!("note: {note}"));
@@ -82,7 +82,7 @@ impl SaveOutcome {
         self.tell_conflicts(context);
     }
 
-    /// The same of what both sides had changed.
+    /// Prints the conflicts.
     pub(super) fn tell_conflicts(&self, context: &Context) {
         let before = self.saved.onto.unwrap_or_default();
         for conflict in &self.saved.clashes {
@@ -103,7 +103,7 @@ impl SaveOutcome {
         }
     }
 
-    /// Whether all that was done in the directory is in the new version.
+    /// Whether all changes in the directory are in the new version.
     pub(super) fn result(&self) -> Result<()> {
         let kept = self.saved.clashes.iter();
         let kept = kept.filter(|conflict| conflict.case == Case::DeletedHere);
@@ -129,7 +129,7 @@ impl SaveOutcome {
     }
 }
 
-/// What a note of a put says, where its advice is none for a save.
+/// The text of a put's note. Some advice does not apply to saves and is dropped.
 fn note(note: &Note) -> String {
     match note.remedy {
         Some(
@@ -143,7 +143,7 @@ fn note(note: &Note) -> String {
     }
 }
 
-/// By which save what looks like credentials is taken all the same.
+/// The save that includes what looks like credentials.
 fn about_secrets(skipped: &[(PathBuf, Error)], again: &str) -> Option<String> {
     let mut remedies = skipped.iter().filter_map(|(_, error)| error.remedy());
     remedies.find_map(|remedy| match remedy {

@@ -1,4 +1,4 @@
-//! What `store save` did, for people: what became of the ref, and then what the directory has.
+//! The outcome of `store save` for people: first the new version, then what the directory holds.
 
 use std::fmt;
 use std::time::Duration;

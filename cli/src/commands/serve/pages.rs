@@ -1,4 +1,4 @@
-//! What the pages of a server are told of this host when it begins.
+//! What the pages of a server learn of this host when the server starts.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ pub(super) fn new(context: &Context, source: Arc<Source>, tokens: Arc<Tokens>) -
     Ok(Page::new(source, tokens, planner, facts(context)?))
 }
 
-/// A dry run of a collector, by the rules that `store gc` would go by.
+/// Plans a dry run of a collector with the rules of `store gc`.
 fn planner(context: &Context) -> Planner {
     let request = |memory_bytes| collecting::usual(context.config(), memory_bytes);
     let opened = context.open_for_gc().map(|(store, prune)| {
-        // The doors have the rest.
+        // The rest of the memory is for requests.
         let request = request(store.host().memory_bytes / 4);
         (store, prune, request)
     });

@@ -1,8 +1,8 @@
-//! The systemd unit that runs a server with no more rights than it needs.
+//! The systemd unit that runs a server with as few rights as possible.
 //!
-//! The whole file system is read-only, except the store, if it is a directory, and the caches. systemd passes the keys
-//! to the server, so the server's user need not be able to read them. Everybody may read a unit, so the token for an
-//! upstream is not in it, but in a file that only systemd reads.
+//! The file system is read-only except the caches and the store, if it is a directory. systemd passes the keys to the
+//! server, so the server's user need not be able to read them. Everybody may read a unit, so an upstream's token is in
+//! a file that only systemd reads.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ use crate::context::schedule::{self, Command};
 use crate::serve::tokens;
 use crate::ui::human;
 
-/// What the service is called.
+/// The name of the service.
 const NAME: &str = "store-serve";
 /// Where the unit expects the token of an upstream, as NAME=TOKEN.
 const SECRETS: &str = "/etc/store/serve.env";
-/// Ports below this one are for root, or for processes with this right.
+/// Ports below this one need root or a capability.
 const PRIVILEGED: u16 = 1024;
 
 /// Rights that no server needs.
@@ -47,20 +47,20 @@ SystemCallFilter=@system-service
 SystemCallErrorNumber=EPERM
 ";
 
-/// A file that is handed over by systemd.
+/// A file that systemd passes to the service.
 struct Credential {
     option: &'static str,
     name: &'static str,
     path: PathBuf,
 }
 
-/// The unit, with where to put it.
+/// The unit, with a comment that says where to put it.
 pub(super) fn text(args: &Args, context: &Context) -> Result<String> {
     let store = context.lasting_store()?;
     let command = Command::of_server(&store, context)?;
     let credentials = credentials(args);
     let loaded = credentials.iter().map(|one| {
-        // There are no quotes in this one.
+        // This setting has no quoting.
         let path = one.path.to_string_lossy().replace('%', "%%");
         format!("LoadCredential={}:{path}\n", one.name)
     });
@@ -90,7 +90,7 @@ pub(super) fn text(args: &Args, context: &Context) -> Result<String> {
         .collect();
     let (advice, secrets) = secrets(args)?;
     let writable = writable(args, &store);
-    // Else there would be another one in its place.
+    // A private /tmp would hide a store there.
     let is_in_tmp =
         directory(&store).starts_with("/tmp/") || directory(&store).starts_with("/var/tmp/");
     let tmp = if is_in_tmp { "no" } else { "yes" };
@@ -107,7 +107,7 @@ pub(super) fn text(args: &Args, context: &Context) -> Result<String> {
     ))
 }
 
-/// What to put where for the variable that holds a token of the upstream, and the setting that hands it over.
+/// Instructions for the upstream's token, and the setting that passes it.
 fn secrets(args: &Args) -> Result<(String, String)> {
     let Some(name) = &args.upstream_token_env else {
         return Ok(Default::default());
@@ -117,7 +117,7 @@ fn secrets(args: &Args) -> Result<(String, String)> {
         || name.starts_with(|c: char| c.is_ascii_digit())
         || !name.chars().all(is_plain)
     {
-        // It may be a token, which is not to be shown again.
+        // The value may be a token, so it is not repeated.
         let error = Error::invalid(
             "--upstream-token-env: is not the name of a variable that systemd takes",
         );
@@ -132,7 +132,7 @@ fn secrets(args: &Args) -> Result<(String, String)> {
     Ok((advice, format!("EnvironmentFile={SECRETS}\n")))
 }
 
-/// Files of secrets, and what belongs to them.
+/// Files of secrets and their companions.
 fn credentials(args: &Args) -> Vec<Credential> {
     let files = [
         ("--tls-cert", "tls-cert", &args.tls_cert),
@@ -149,14 +149,14 @@ fn credentials(args: &Args) -> Vec<Credential> {
     named.collect()
 }
 
-/// The command line, whose credentials are where systemd puts them.
+/// The command line, with the paths at which systemd passes the credentials.
 fn words(command: &Command, credentials: &[Credential]) -> String {
     let mut words = Vec::new();
     let mut all = command.words.iter();
     while let Some(word) = all.next() {
         match credentials.iter().find(|one| one.option == word) {
             Some(one) => {
-                // The path, which the credential stands for.
+                // Skips the path, which the credential replaces.
                 let _path = all.next();
                 words.push(format!("{word} %d/{}", one.name));
             }
@@ -166,7 +166,7 @@ fn words(command: &Command, credentials: &[Credential]) -> String {
     words.join(" ")
 }
 
-/// What is written: the store, and the log of requests.
+/// The writable paths: the store, and the directory of the access log.
 fn writable(args: &Args, store: &str) -> String {
     let store = clusters::is_directory(store).then(|| PathBuf::from(directory(store)));
     let log = args.access_log.as_deref().map(absolute);
@@ -182,7 +182,7 @@ fn directory(store: &str) -> &str {
     store.strip_prefix("file://").unwrap_or(store)
 }
 
-/// The user and group whom the store belongs to.
+/// The user and group that own the store.
 fn owner(store: &str) -> (u32, u32) {
     let own = || {
         (
@@ -197,7 +197,7 @@ fn owner(store: &str) -> (u32, u32) {
     owner.unwrap_or_else(own)
 }
 
-/// What to know about tokens that the service will not have.
+/// A comment about tokens that the service will not have.
 fn tokens_of_others((uid, _): (u32, u32)) -> Result<String> {
     let user = rustix::process::getuid().as_raw();
     let made = match tokens_file().filter(|_| user != uid) {
@@ -214,7 +214,7 @@ fn tokens_of_others((uid, _): (u32, u32)) -> Result<String> {
     ))
 }
 
-/// The owner of the store, if it is a directory; else the user who prints the unit, since the configuration is theirs.
+/// The owner of the store's directory. For a bucket, the user who prints the unit, whose configuration applies.
 fn runner(store: &str) -> (String, String) {
     let (uid, gid) = owner(store);
     let name = |file: &str, id: u32| {

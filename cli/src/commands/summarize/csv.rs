@@ -1,4 +1,4 @@
-//! `--output csv`: the whole and its parts as lines with the same columns.
+//! `--output csv`: the total and its parts, as lines with the same columns.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use store::inspect::Share;
 use super::SummaryReport;
 use crate::context::Context;
 
-/// One line for the whole, then one for each part; what is not known of a part is empty.
+/// Prints a line for the total, then one for each part. Unknown fields are empty.
 pub(super) fn print(context: &Context, report: &SummaryReport) -> Result<()> {
     context.out.line(
         "name,versions,entries,bytes,version_bytes,unique_bytes,unique_stored_bytes,shared_bytes,shared_stored_bytes,\
@@ -68,7 +68,7 @@ pub(super) fn known(told: Option<impl fmt::Display>) -> String {
     told.map(|told| told.to_string()).unwrap_or_default()
 }
 
-/// As RFC 4180 has it.
+/// Quotes a field as RFC 4180 says.
 pub(super) fn field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,4 +1,4 @@
-//! `--truss`: the columns, sizes and times of `truss train cache summarize`, for scripts that read those.
+//! `--truss`: columns, sizes and times like `truss train cache summarize`, for scripts that parse its output.
 
 use std::cmp::Ordering;
 
@@ -13,10 +13,10 @@ use crate::context::Context;
 use crate::ui::table::{Side, Table};
 
 const COLUMNS: [&str; 5] = ["File Path", "Size", "Modified", "Type", "Permissions"];
-/// What it says where something is not known.
+/// What truss prints for unknown values.
 const UNKNOWN: &str = "Unknown";
 
-/// What its JSON has.
+/// The fields of truss's JSON.
 #[derive(Serialize)]
 pub(super) struct TrussReport {
     timestamp: String,
@@ -39,7 +39,7 @@ struct File {
 }
 
 impl TrussReport {
-    /// Of a ref whose newest version was put at `time`.
+    /// The report of a ref whose newest version was put at `time`.
     pub(super) fn new(target: String, time: Timestamp, bytes: u64, parts: &[Part]) -> Self {
         let file = |part: &Part| File {
             path: part.path.to_string(),
@@ -105,7 +105,7 @@ impl TrussReport {
     }
 }
 
-/// Sorts what comes by path as it does: up, unless it is told otherwise, and what is equal stays in its order.
+/// Sorts parts, which are ordered by path, as truss does: ascending by default, and stable.
 pub(super) fn sort(parts: &mut [Part], key: Sort, order: Option<Order>) {
     let compare = |a: &Part, b: &Part| -> Ordering {
         match key {
@@ -122,7 +122,7 @@ pub(super) fn sort(parts: &mut [Part], key: Sort, order: Option<Order>) {
     }
 }
 
-/// In thousands, and in the next larger unit only above a thousand; rounded as Python does that with floats.
+/// A size in decimal units, rounded as Python rounds floats. A unit is used only above 1000 of the smaller one.
 #[expect(clippy::cast_precision_loss, reason = "shown in hundredths")]
 fn size(bytes: u64) -> String {
     let units = [
@@ -137,7 +137,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// The time of the place where the reader is.
+/// The time in the local time zone.
 fn local(time: Timestamp) -> String {
     let local = time.to_zoned(TimeZone::system());
     local.strftime("%Y-%m-%d %H:%M:%S").to_string()
@@ -153,7 +153,7 @@ mod tests {
             (0, "0 B"),
             (1000, "1000 B"),
             (1001, "1.00 KB"),
-            // Halves, which are above or below as floats, and to the even one where they are neither.
+            // Halves: as floats they are above or below; exact halves round to even.
             (1005, "1.00 KB"),
             (1125, "1.12 KB"),
             (99_995, "100.00 KB"),

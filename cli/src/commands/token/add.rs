@@ -1,4 +1,4 @@
-//! `store token add`: somebody is let in.
+//! `store token add`: adds a token for `store serve`.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::serve::tokens::{self, Role, Token};
 use crate::ui::human;
 
-/// Most bytes of a name.
+/// Maximum bytes of a name.
 const NAME_BYTES_MAX: usize = 64;
 
 /// Make a token and print it; it cannot be shown again

@@ -1,4 +1,4 @@
-//! `store token ls`: who is let in.
+//! `store token ls`: lists the tokens.
 
 use jiff::Timestamp;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! `store token add|ls|rm`: who may ask `store serve`.
+//! `store token add|ls|rm`: who may use `store serve`.
 
 mod add;
 mod ls;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     }
 }
 
-/// Where the tokens of this host are.
+/// The file of this user's tokens.
 fn place() -> Result<PathBuf> {
     config::tokens_file().ok_or_else(|| {
         Error::not_found("there is no home directory to keep tokens in").hint("set HOME")

@@ -1,4 +1,4 @@
-//! `store token rm`: somebody is let in no longer.
+//! `store token rm`: removes a token.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What was published before, as the versions of the ref tell it. Directories come and go.
+//! What was published before, according to the versions of the ref. The directories may be gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,18 +7,19 @@ use store::{Kind, RefName, Result, Step, StepAge, Store, Time, Version, refs};
 
 use super::gone::Gone;
 
-/// The newest checkpoint that is published. A time in the future says nothing of an order: clocks of trainers run ahead.
+/// The newest published checkpoint. Times in the future are not used to order checkpoints, since trainers' clocks may
+/// be ahead.
 #[derive(Clone)]
 pub(super) struct Last {
     pub(super) name: String,
-    /// When something in it changed last, and no later than it was published.
+    /// The newest change in the checkpoint, but at most the time of its publication.
     newest: Time,
-    /// The same as its files say it.
+    /// The newest change, as its files state it.
     dated: Time,
 }
 
 impl Last {
-    /// That of one that is published now.
+    /// The value for a checkpoint that is published now.
     pub(super) fn of(step: &Step) -> Self {
         Self::by(&step.name, step.newest, now())
     }
@@ -31,19 +32,19 @@ impl Last {
         }
     }
 
-    /// Whether times say that `step` came before it. A clock that was set back makes them say so, too.
+    /// Whether this checkpoint's time is later than that of `step`. That can also mean that a clock was set back.
     pub(super) fn is_dated_after(&self, step: &Step) -> bool {
         let now = now();
         self.name != step.name && self.newest <= now && step.newest.min(now) < self.newest
     }
 
-    /// Whether `step` should have come before it.
+    /// Whether `step` should have been published before this checkpoint.
     pub(super) fn is_after(&self, step: &Step) -> bool {
         self.is_dated_after(step) && !is_later_step(&step.name, &self.name)
     }
 
-    /// The same where `step` may have been published, and its version dropped: times of one clock tell what came first, also
-    /// those in the future, and those that were in the future when this host's clock was behind.
+    /// Whether `step` is older, for a `step` whose version may have been dropped. Compares times of one clock: also
+    /// future ones, and those that were in the future when this host's clock was behind.
     pub(super) fn may_follow(&self, step: &Step) -> bool {
         let now = now();
         let is_of_one_clock = step.newest > now || self.dated <= now;
@@ -56,18 +57,18 @@ impl Last {
 /// The checkpoints that the versions of a ref were made from.
 #[derive(Default)]
 pub(super) struct Before {
-    /// Their titles, which are the messages of the versions, and when each was published.
+    /// Their titles, which are the messages of the versions, and the times of publication.
     pub(super) titles: BTreeMap<String, Time>,
     pub(super) names: BTreeSet<String>,
-    /// How old each was, by its name.
+    /// The age of each checkpoint, by name.
     pub(super) ages: BTreeMap<String, StepAge>,
-    /// The same, for what comes after what.
+    /// The values that order the checkpoints, by name.
     order: BTreeMap<String, Last>,
-    /// The newest version, where an earlier build made it, which says nothing of its age.
+    /// The newest version, if an earlier program made it and it does not record an age.
     silent: Option<Version>,
-    /// That of the newest version.
+    /// The value of the newest version.
     top: Option<Last>,
-    /// What was dropped, as far as the versions say it.
+    /// Dropped checkpoints, as recorded in versions.
     pub(super) gone: Gone,
     /// Whether a version of the ref was dropped.
     pub(super) has_dropped: bool,
@@ -88,7 +89,7 @@ impl Before {
         before.gone.see(&versions);
         let newest = versions.keys().next_back().copied().unwrap_or_default();
         if newest < last {
-            // What came behind the newest one says no version.
+            // No remaining version records the ones that were dropped after the newest one. The log does.
             before.gone.learn(refs::gone_after(store, target, newest)?);
         }
         versions.retain(|_, version| is_title(&version.message));
@@ -106,7 +107,7 @@ impl Before {
         Ok(before)
     }
 
-    /// The newest of them. Of one whose version says nothing its directory may, if it is what it was.
+    /// The newest published checkpoint. If its version records no age, an unchanged directory supplies the time.
     pub(super) fn last(&self, there: &[Step]) -> Option<Last> {
         let whole = there.iter().filter_map(|step| {
             let published = self.titles.get(&step.title)?;
@@ -130,12 +131,12 @@ impl Before {
         let newest = |last: &&Last| (last.newest, last.dated);
         let past = all.iter().filter(|last| last.newest <= now);
         if let Some(last) = past.max_by_key(newest) {
-            // Where a clock was set back, the newest one is older than others by its time, and later by its number.
+            // If a clock was set back, the newest version has an older time than others, but a later step number.
             let top = self.top.as_ref().filter(|top| top.newest <= now);
             let top = top.filter(|top| is_later_step(&top.name, &last.name));
             return Some(top.unwrap_or(last).clone());
         }
-        // The clock of this host was ahead. Where nothing was dropped, the titles tell all.
+        // This host's clock was ahead. If nothing was dropped, the titles are enough.
         let last = all.iter().max_by_key(newest);
         let last = last.filter(|_| self.has_dropped);
         last.map(|last| Last::by(&last.name, last.dated, now))
@@ -153,7 +154,7 @@ fn now() -> Time {
     time(Timestamp::now())
 }
 
-/// Whether both names end with a number behind the same text, and the first one with a larger one.
+/// Whether both names are the same text with a number at the end, and the first number is larger.
 fn is_later_step(name: &str, other: &str) -> bool {
     let numbered = |name: &str| {
         let text = name.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -170,7 +171,7 @@ pub(super) fn name(title: &str) -> &str {
     title.rsplit_once(' ').map_or(title, |(name, _)| name)
 }
 
-/// A name, a space, and 16 hex digits.
+/// Whether a message is a title: a name, a space, and 16 hex digits.
 pub(super) fn is_title(message: &str) -> bool {
     let is_hex = |sum: &str| sum.len() == 16 && sum.bytes().all(|byte| byte.is_ascii_hexdigit());
     message

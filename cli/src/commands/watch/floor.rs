@@ -1,7 +1,7 @@
-//! The room that stays free where a store is: other things need it, too.
+//! The space that stays free on the store's disk for other uses.
 //!
-//! What a checkpoint takes is known before it is written: at most its bytes, and where these are too many, what a put that
-//! writes nothing finds to be new.
+//! The size of a checkpoint is known before it is written: at most its bytes. If these are too many, a dry run finds
+//! how many are new.
 
 use std::path::PathBuf;
 
@@ -10,20 +10,21 @@ use store::{Error, PutRequest, Result, Step, Store, Unwatched};
 use crate::commands::save;
 use crate::ui::human;
 
-/// So many bytes are to stay free.
+/// The number of bytes to keep free.
 pub(super) struct Floor {
     bytes: u64,
     /// A path on the disk.
     place: PathBuf,
-    /// What was found that a checkpoint takes, by its title and the number of the newest entry: it is read for that.
+    /// The result of the last dry run, by the checkpoint's title and the newest log entry. A dry run reads the
+    /// checkpoint.
     found: Option<((String, u64), u64)>,
 }
 
 impl Floor {
-    /// None, where nothing is to stay free.
+    /// The floor; `None` if no space is to stay free.
     ///
     /// # Errors
-    /// Invalid, where the store is on no disk of this host.
+    /// Invalid, if the store is not on a disk of this host.
     pub(super) fn of(store: &Store, bytes: u64) -> Result<Option<Self>> {
         if bytes == 0 {
             return Ok(None);
@@ -44,7 +45,7 @@ impl Floor {
         }))
     }
 
-    /// That so many bytes are free when `step` is stored as `request` has it; entry `number` is the newest one.
+    /// Checks that the space stays free after `step` is stored with `request`. `number` is the newest log entry.
     pub(super) fn check(
         &mut self,
         store: &Store,
@@ -56,7 +57,7 @@ impl Floor {
         if free >= self.bytes.saturating_add(step.bytes) {
             return Ok(());
         }
-        // Where not even the floor is left, it is the same whatever the checkpoint takes.
+        // If the free space is below the floor already, the size of the checkpoint does not matter.
         let takes = match free < self.bytes {
             true => 0,
             false => self.takes(store, step, number, request)?,
@@ -84,7 +85,7 @@ impl Floor {
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
-    /// What the store would grow by.
+    /// How much the store would grow.
     fn takes(
         &mut self,
         store: &Store,

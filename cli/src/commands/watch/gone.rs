@@ -1,5 +1,5 @@
-//! What was published and dropped since: versions say it, each of what was there when it was made, and the log says it of those
-//! that came behind the newest one. Nothing else is left of them.
+//! Checkpoints that were published and dropped since. Each version records those that existed when it was made; for
+//! versions after the newest remaining one, the log is read. There is no other record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,27 +8,28 @@ use store::{Extra, Id, State, Version};
 
 use super::before::{is_title, name};
 
-/// The field of a version.
+/// The field of a version that records them.
 const GONE: &str = "gone";
-/// So many are written down at most: a version is read whenever its store is opened.
+/// Maximum number in one version, since a version is read whenever its store is opened.
 const GONE_MAX: usize = 500;
-/// And so many of the newest ones that are there. Versions before say more.
+/// How many of the newest existing versions are recorded. Earlier versions record the others.
 const LIVE_MAX: usize = 100;
-/// Of what names a content so much is kept.
+/// Length of the prefix of a content's id that is recorded.
 const ID_CHARS: usize = 33;
 
-/// The checkpoints whose versions are gone, by their names: as what each was published last, and with what content.
+/// The checkpoints whose versions are gone, by name: the last title and content that each was published with.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gone {
     all: BTreeMap<String, (String, String)>,
-    /// Versions that were there, by their numbers.
+    /// The versions that existed at the last check, by number.
     live: BTreeMap<u64, (String, String)>,
-    /// The newest version that was read: what it says is from before what was seen to go since.
+    /// The newest version that was read. Records in versions up to it are older than drops seen since.
     read: u64,
 }
 
 impl Gone {
-    /// Learns from the versions that there are now: what they say, and which of those that were there are no more.
+    /// Learns from the current versions: from their records, and from the versions that are missing since the last
+    /// check.
     pub(super) fn see(&mut self, versions: &BTreeMap<u64, Version>) {
         let ours = versions
             .iter()
@@ -52,7 +53,7 @@ impl Gone {
         }
     }
 
-    /// Learns of versions that are gone, the oldest first: the message and the id of each.
+    /// Learns of dropped versions, oldest first: the message and the id of each.
     pub(super) fn learn(&mut self, gone: Vec<(String, Id)>) {
         for (title, id) in gone.into_iter().filter(|(title, _)| is_title(title)) {
             self.all
@@ -60,8 +61,8 @@ impl Gone {
         }
     }
 
-    /// What a new version is to say, where `doomed` go behind it: what is gone, and what is there, which may go while nobody
-    /// looks; nothing of what is not in `dir` any more.
+    /// The record for a new version, after which `doomed` are dropped: gone checkpoints, and existing ones, which may
+    /// be dropped by others later. Skips checkpoints that are not in `dir` any more.
     pub(super) fn extra(&self, doomed: &[u64], dir: &Path) -> Extra {
         let there: BTreeSet<&str> = self.live.values().map(|(title, _)| name(title)).collect();
         let mut all = self.all.clone();
@@ -91,13 +92,13 @@ impl Gone {
             .collect()
     }
 
-    /// As what a checkpoint was published, whose versions are all gone.
+    /// The title of a checkpoint whose versions are all gone.
     pub(super) fn title(&self, checkpoint: &str) -> Option<&str> {
         let (title, _) = self.of(checkpoint)?;
         Some(title)
     }
 
-    /// Whether it was that content.
+    /// Whether the gone checkpoint had this content.
     pub(super) fn was(&self, checkpoint: &str, id: &Id) -> bool {
         self.of(checkpoint)
             .is_some_and(|(_, was)| *was == short(id))
@@ -117,7 +118,7 @@ impl Gone {
     }
 }
 
-/// The versions of `versions` that go where `keep` of them stay, the oldest first.
+/// The versions to drop so that `keep` of them stay, oldest first.
 pub(super) fn doomed(
     state: &State,
     target: &store::RefName,
@@ -126,7 +127,7 @@ pub(super) fn doomed(
 ) -> Vec<u64> {
     let mut ours = versions.clone();
     ours.retain(|_, version| !version.pinned && is_title(&version.message));
-    // One that came back is as old as it was; of several copies of one all stay, or none.
+    // A restored version keeps its rank. Copies of one version have the same rank and stay or go together.
     let ours = state.by_rank(target, &ours);
     let ranks: BTreeSet<u64> = ours.iter().map(|version| version.rank).collect();
     let first_kept = match keep {

@@ -1,4 +1,4 @@
-//! Publishes one checkpoint after another, and drops old ones. What was published is known from the store alone.
+//! Publishes one checkpoint after another, and drops old ones. The store alone says what was published.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -18,28 +18,28 @@ use crate::commands::save;
 use crate::context::{Context, pools};
 use crate::ui::{failure, human, names};
 
-/// How long a store that failed is left alone, at first and in the end.
+/// How long to wait after a failure of the store: the first pause and the longest.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// What is told of a checkpoint that was passed.
+/// The message about a checkpoint that was skipped.
 const PASSED: &str = "not published: a later one was finished before this one was seen, and nothing says whether it is whole; \
                       `store put` publishes it";
 
-/// And of one that is less than what was published.
+/// The message about a checkpoint that lost files.
 const LESS: &str =
     "lost files since it was published, and nothing in it is newer: not published again";
 
-/// What is published, and how.
+/// The options of a publisher.
 pub(super) struct How {
-    /// Where the checkpoints are, and what finishes them.
+    /// The directory of the checkpoints, and the rule that says when one is finished.
     pub(super) dir: PathBuf,
     pub(super) rule: StepRule,
-    /// So many versions stay.
+    /// How many versions to keep.
     pub(super) keep: Option<u64>,
-    /// How many bytes stay free where the store is.
+    /// How many bytes to keep free on the store's disk.
     pub(super) floor: Option<Floor>,
-    /// What may look like credentials.
+    /// Files that may look like credentials.
     pub(super) allow_secret: Vec<String>,
 }
 
@@ -48,27 +48,27 @@ pub(super) struct Publisher<'p> {
     store: &'p Store,
     how: How,
     target: &'p RefName,
-    /// Names of what was published, also as it was before.
+    /// Names of all published checkpoints.
     names: BTreeSet<String>,
-    /// How old each of them was, by its name.
+    /// The age of each published checkpoint, by name.
     ages: BTreeMap<String, StepAge>,
-    /// The newest of those that are published.
+    /// The newest published checkpoint.
     last: Option<Last>,
-    /// What was published and dropped since.
+    /// Checkpoints that were published and dropped since.
     gone: Gone,
-    /// Names of what may have been.
+    /// Names of checkpoints that probably were.
     supposed: BTreeSet<String>,
-    /// Titles of what was published, or is older than what was.
+    /// Titles of checkpoints that were published, or are older than a published one.
     known: BTreeSet<String>,
-    /// Titles of what cannot be published as it is, and why.
+    /// Titles of checkpoints that cannot be published as they are, and why.
     refused: BTreeMap<String, String>,
-    /// Titles of what is less than what was published.
+    /// Titles of checkpoints that lost files since they were published.
     less: BTreeSet<String>,
-    /// Names of what changed while it was read, and was not published since.
+    /// Names of checkpoints that changed while they were read and are not published since.
     changed: BTreeSet<String>,
-    /// What failed last, if nothing went well since.
+    /// The last failure, if nothing succeeded since.
     failed: Option<Error>,
-    /// How often in a row, and when it is tried again.
+    /// The number of failures in a row, and the time of the next attempt.
     failures: u32,
     again: Option<Instant>,
     tell: Teller<'p>,
@@ -111,7 +111,7 @@ impl<'p> Publisher<'p> {
         Ok(publisher)
     }
 
-    /// What was finished before may have been published, and dropped since.
+    /// Finds the checkpoints that were probably published and dropped, because a newer one is published.
     fn suppose(&mut self, there: &[Step]) {
         let last = self.last.clone();
         for step in there {
@@ -140,7 +140,7 @@ impl<'p> Publisher<'p> {
         }
     }
 
-    /// Drops what is more than is to be kept, before anything is published.
+    /// Drops surplus versions before anything is published.
     fn trim(&mut self) {
         let target = self.target.clone();
         match self.retain() {
@@ -151,13 +151,13 @@ impl<'p> Publisher<'p> {
         }
     }
 
-    /// How old what is published is, by its name.
+    /// The ages of published checkpoints, by name.
     pub(super) fn ages(&self) -> &BTreeMap<String, StepAge> {
         &self.ages
     }
 
-    /// Publishes what is finished and new, in the order in which it was finished; where the store failed, after a while,
-    /// or when it is the last time.
+    /// Publishes new finished checkpoints in the order in which they were finished. After a failure of the store, waits
+    /// before the next attempt unless this is the last one.
     pub(super) fn publish(&mut self, seen: &StepsSeen, is_last: bool) {
         for name in &seen.unknown {
             let why = "nothing says when it is finished: give --done or --settled";
@@ -181,7 +181,8 @@ impl<'p> Publisher<'p> {
             return;
         }
         let mut finished: Vec<&Step> = seen.finished.iter().collect();
-        // What was written before a clock was set back comes before what was written after that.
+        // If a clock was set back, checkpoints dated after the last published one were written before that, so they
+        // come first.
         let last = self.last.clone();
         let is_behind = |step: &Step| last.as_ref().is_some_and(|last| last.is_dated_after(step));
         finished.sort_by_key(|step| is_behind(step));
@@ -203,25 +204,25 @@ impl<'p> Publisher<'p> {
                         self.last = Some(Last::of(step));
                     }
                 }
-                // It will be looked at again.
+                // The checkpoint changed and will be looked at again.
                 Err(_) if Steps::check(&self.how.dir, &self.how.rule, step).is_err() => {
                     self.changed.insert(step.name.clone());
                 }
                 Err(error) if self.is_of_the_step(&error) => {
                     self.refuse(step, advised(&error));
                 }
-                // Those behind it would come before it.
+                // Later checkpoints must not be published before this one.
                 Err(error) => return self.fail(error),
             }
         }
     }
 
-    /// Whether a checkpoint of this name was published, as far as is known.
+    /// Whether a checkpoint of this name was published, as far as known.
     fn is_known(&self, name: &str) -> bool {
         self.names.contains(name) || self.gone.has(name) || self.supposed.contains(name)
     }
 
-    /// Whether a newer one is published, before which this one should have come.
+    /// Whether a newer checkpoint is already published.
     fn is_passed(&mut self, step: &Step) -> bool {
         let Some(last) = self.last.as_ref().filter(|last| last.is_after(step)) else {
             return false;
@@ -239,7 +240,7 @@ impl<'p> Publisher<'p> {
         true
     }
 
-    /// Whether it is what was published, but for files that went since: a deletion, or a rewriting, that was broken off.
+    /// Whether the checkpoint was published and has only lost files since: somebody began to delete or rewrite it.
     fn is_less(&mut self, step: &Step) -> bool {
         let age = StepAge::of(step);
         let was = self.ages.get(&step.name);
@@ -257,7 +258,7 @@ impl<'p> Publisher<'p> {
         self.refused.insert(step.title.clone(), why);
     }
 
-    /// Whether it is the checkpoint that cannot be put, whatever the store does.
+    /// Whether the checkpoint causes the error, not the store.
     fn is_of_the_step(&self, error: &Error) -> bool {
         let may_be = match error.kind() {
             Kind::InvalidInput | Kind::Corrupt | Kind::NotFound => true,
@@ -268,7 +269,7 @@ impl<'p> Publisher<'p> {
             _ => false,
         };
         let id = self.store.format().id;
-        // A store that is away is not there either.
+        // If the store is missing, the error may be about the store.
         may_be
             && self
                 .context
@@ -276,7 +277,7 @@ impl<'p> Publisher<'p> {
                 .is_ok_and(|store| store.format().id == id)
     }
 
-    /// Whether no version had it.
+    /// Publishes one checkpoint. Returns whether it made a new version.
     fn publish_one(&mut self, step: &Step) -> Result<bool> {
         let began = Instant::now();
         let mut request = self.request(step);
@@ -316,7 +317,7 @@ impl<'p> Publisher<'p> {
         Ok(!report.unchanged)
     }
 
-    /// Whether it is what was published and dropped, whatever its times are now.
+    /// Whether the checkpoint has the content that was published and dropped, even if its times changed.
     fn is_touched(&self, step: &Step, request: &PutRequest) -> Result<bool> {
         match self.gone.title(&step.name) {
             None => return Ok(false),
@@ -360,7 +361,7 @@ impl<'p> Publisher<'p> {
         }
     }
 
-    /// Drops what is more than is to be kept. The newest ones stay, so that there is always a whole one.
+    /// Drops surplus versions. The newest ones stay, so there is always a complete checkpoint.
     fn retain(&mut self) -> Result<Vec<u64>> {
         let Some(keep) = self.kept() else {
             return Ok(Vec::new());
@@ -375,18 +376,19 @@ impl<'p> Publisher<'p> {
         Ok(doomed)
     }
 
-    /// So many versions stay, at least one.
+    /// How many versions to keep, at least one.
     fn kept(&self) -> Option<usize> {
         let keep = self.how.keep?;
         Some(usize::try_from(keep).unwrap_or(usize::MAX).max(1))
     }
 
-    /// Whether all that is there is published, when the watch ends.
+    /// Checks at the end of the watch that all checkpoints are published.
     pub(super) fn outcome(&mut self, seen: &StepsSeen) -> Result<()> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        // A trainer that went back says nothing any more of what it had finished, and what is published as it is.
+        // After a trainer went back, the marker no longer names later checkpoints, although they are published and
+        // unchanged.
         let there = Steps::all(&self.how.dir, &self.how.rule).unwrap_or_default();
         let is_as_published =
             |step: &&Step| self.ages.get(&step.name).is_some_and(|age| age.is_of(step));
@@ -440,7 +442,7 @@ impl<'p> Publisher<'p> {
     }
 }
 
-/// Why a checkpoint is not put, and what to do about it here.
+/// Why a checkpoint is not put, and what to do about it with this verb.
 fn advised(error: &Error) -> String {
     let told = failure::one_line(error);
     let glob = match error.remedy() {

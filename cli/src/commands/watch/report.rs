@@ -1,4 +1,4 @@
-//! What a watch tells of each checkpoint, for people and for machines.
+//! The reports about each checkpoint, for people and for machines.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
@@ -10,7 +10,7 @@ use store::{Error, Id, RefName};
 use crate::ui::output::Output;
 use crate::ui::{failure, human, names};
 
-/// One that was published.
+/// A published checkpoint.
 #[derive(Serialize)]
 pub(super) struct Report {
     #[serde(rename = "ref")]
@@ -18,7 +18,7 @@ pub(super) struct Report {
     pub(super) version: u64,
     pub(super) id: Option<Id>,
     pub(super) checkpoint: String,
-    /// The version was the same already.
+    /// Whether the newest version already had the same content.
     pub(super) unchanged: bool,
     pub(super) bytes: u64,
     pub(super) new_bytes: u64,
@@ -28,17 +28,17 @@ pub(super) struct Report {
     pub(super) secs: f64,
 }
 
-/// One that was not, for machines: people are told beside the data.
+/// A checkpoint that was not published, in JSON. People get a warning.
 #[derive(Serialize)]
 struct LeftOut<'t> {
     #[serde(rename = "ref")]
     target: &'t RefName,
     checkpoint: &'t str,
-    /// Why.
+    /// The reason.
     not_published: &'t str,
 }
 
-/// What went when the watch began.
+/// Versions that were dropped when the watch began.
 #[derive(Serialize)]
 pub(super) struct Trimmed {
     #[serde(rename = "ref")]
@@ -46,13 +46,13 @@ pub(super) struct Trimmed {
     pub(super) dropped: Vec<u64>,
 }
 
-/// Tells each thing once, and not again and again.
+/// Prints each message only once.
 pub(super) struct Teller<'t> {
     out: &'t Output,
     target: &'t RefName,
-    /// What people were told.
+    /// Messages already printed to people.
     told: BTreeSet<String>,
-    /// What machines were: names, and why.
+    /// Names and reasons already printed in JSON.
     left_out: BTreeSet<(String, String)>,
 }
 
@@ -66,7 +66,7 @@ impl<'t> Teller<'t> {
         }
     }
 
-    /// What was done. Who does not read it any more, as a terminal that is gone, keeps nothing from being published.
+    /// Prints what was done. A closed terminal does not stop the publishing.
     pub(super) fn report(&mut self, report: &(impl Serialize + Display)) {
         let told = self.out.report(report).and_then(|()| self.out.finish());
         if let Err(error) = told {
@@ -74,7 +74,7 @@ impl<'t> Teller<'t> {
         }
     }
 
-    /// What failed, and is tried again.
+    /// Prints a failure that will be retried.
     pub(super) fn failure(&mut self, error: &Error) {
         let text = failure::one_line(error);
         if self.told.insert(text.clone()) {
@@ -83,13 +83,13 @@ impl<'t> Teller<'t> {
         }
     }
 
-    /// A checkpoint that is not published.
+    /// Prints that a checkpoint is not published.
     pub(super) fn left_out(&mut self, name: &str, why: &str) {
         self.warning(name, why);
         self.left_out_aside(name, why);
     }
 
-    /// The same to machines alone: people are told otherwise.
+    /// Prints it in JSON only, when people are told in another way.
     pub(super) fn left_out_aside(&mut self, name: &str, why: &str) {
         let is_new = self.left_out.insert((name.to_owned(), why.to_owned()));
         if !is_new || !self.out.is_json() {
@@ -105,7 +105,7 @@ impl<'t> Teller<'t> {
         }
     }
 
-    /// What is wrong with a checkpoint.
+    /// Prints a problem with a checkpoint.
     pub(super) fn warning(&mut self, name: &str, why: &str) {
         let text = named(name, why);
         if self.told.insert(text.clone()) {
@@ -114,7 +114,7 @@ impl<'t> Teller<'t> {
     }
 }
 
-/// What people are told of a checkpoint.
+/// The message about a checkpoint.
 pub(super) fn named(name: &str, why: &str) -> String {
     format!("{name}: {why}")
 }
