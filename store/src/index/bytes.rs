@@ -1,5 +1,5 @@
-//! The bytes of an open segment: mapped where the store has them on this host, else from a copy in the
-//! host's cache. A copy is checked before it gets its name, so what has the name is whole.
+//! The bytes of an open segment: mapped if the store has them on this host, otherwise read from a copy in the host's
+//! cache. A copy is verified before it gets its final name, so a file with that name is complete.
 
 use std::io::{Read as _, Write};
 use std::ops::Range;
@@ -20,31 +20,31 @@ use crate::id::SegmentId;
 use crate::remedy::Remedy;
 use crate::remote::Read;
 
-/// Bytes that one request brings: a segment of fifty million chunks does not pass through memory whole.
+/// Bytes that one request fetches, so that a segment of fifty million chunks never has to be in memory whole.
 const READ_BYTES: u64 = 16 << 20;
-/// Copies up to this size are compared with their checksum each time: that takes less than a request. Larger ones
-/// are when something in them turns out to be wrong.
+/// Copies up to this size are compared with their checksum at each opening, which takes less time than a request.
+/// Larger copies are verified only when some part of them turns out to be wrong.
 const CHECKED_BYTES_MAX: u64 = 16 << 20;
-/// Segments up to this size are held in memory.
+/// Segments up to this size are read into memory.
 pub(super) const HELD_BYTES_MAX: u64 = 64 << 10;
-/// How long the copy of a segment stays that this state does not know: another process may be ahead of it.
+/// How long the copy of a segment that the current state does not name is kept: another process may have a newer state.
 const UNKNOWN_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// The bytes of a segment.
 #[derive(Debug)]
 pub(super) enum SegmentBytes {
-    /// In a file of this host.
+    /// In a file on this host.
     Mapped(Mmap),
-    /// In a file of this host, with others.
+    /// In a file on this host that holds several segments.
     Gathered(Arc<Mmap>, Range<usize>),
-    /// Not on this host, as long as a few ranges of it will do.
+    /// Remote, as long as reading a few ranges is enough.
     Far(FarSegment),
     /// In memory.
     Held(Bytes),
 }
 
 impl SegmentBytes {
-    /// Where the copy of segment `id` belongs, if it is opened as a copy.
+    /// Returns the path for the copy of segment `id`, or `None` if it can be opened without a copy.
     pub(super) fn copy_of(
         remote: &dyn Read,
         cache_dir: Option<&Path>,
@@ -57,8 +57,8 @@ impl SegmentBytes {
         cache_dir.map(|dir| dir.join("segments").join(id.to_string()))
     }
 
-    /// Opens the object of segment `id`, which has `len` bytes: in its place, or as a `copy`, which is made
-    /// if it is missing and made again if it is damaged.
+    /// Opens the object of segment `id`, which has `len` bytes: either in place or through a `copy`. The copy is
+    /// created if it is missing, and replaced if it is damaged.
     pub(super) fn open(
         remote: &dyn Read,
         copy: Option<&Path>,
@@ -97,7 +97,7 @@ impl SegmentBytes {
                 Kind::Corrupt => error,
                 _ => error.within(key),
             })?;
-        // A process has few maps, and a small file is read in less time than it is mapped.
+        // A process can have few mappings, and reading a small file is faster than mapping it.
         let failed = |source| Error::io("read", path, source).within(key);
         if file.metadata().map_err(failed)?.len() <= HELD_BYTES_MAX {
             let mut bytes = Vec::new();
@@ -107,7 +107,7 @@ impl SegmentBytes {
         Ok(Self::Mapped(map(&file, &path.display().to_string())?))
     }
 
-    /// All of them.
+    /// Returns all bytes.
     pub(super) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Mapped(map) => map,
@@ -118,7 +118,7 @@ impl SegmentBytes {
     }
 }
 
-/// Whether a copy is what was fetched; of a large one only what can be seen at once.
+/// Whether a copy is what was fetched. For a large copy, checks only the length and the header.
 fn is_whole(key: &str, bytes: &[u8], len: u64) -> bool {
     if bytes.len() as u64 != len {
         return false;
@@ -127,8 +127,9 @@ fn is_whole(key: &str, bytes: &[u8], len: u64) -> bool {
         .is_ok_and(|layout| len > CHECKED_BYTES_MAX || layout.verify(bytes).is_ok())
 }
 
-/// Deletes what `cache_dir` has of segments that are not live in `state`, once it is a day old: copies, and files that
-/// serve many of them, of which less than half live. That one cannot be deleted costs its space, so it is no error.
+/// Deletes old files from `cache_dir` that `state` no longer needs: copies of segments that are not live, and shared
+/// files of which less than half the segments are live. Files become old after a day. A file that cannot be deleted
+/// only takes space, so that is not an error.
 pub(super) fn forget_dropped(cache_dir: &Path, state: &State) {
     let is_live = |id: &SegmentId| state.segments.contains_key(id);
     for copy in old_files(&cache_dir.join("segments")) {
@@ -213,7 +214,7 @@ mod tests {
             (old.exists(), new.exists(), live.exists()),
             (false, true, true)
         );
-        // Files that serve many go when less than half of these live.
+        // A file for many segments is deleted when less than half of them are live.
         let (mut kept, mut gone) = (Vec::new(), Vec::new());
         for (number, ids) in [vec![id, SegmentId([1; 16])], vec![id; 1]]
             .iter()

@@ -1,8 +1,8 @@
-//! Far segments: looked up by ranges over a network, and copied only when that is cheaper.
+//! Far segments: searched by reading ranges over a network, and copied only when that is cheaper.
 //!
-//! The index of 100 TB has 70 GB, and a file of a gigabyte is in a few of its packs. So a large segment is not copied
-//! to read a few places of it: only the blocks of its fan-out, entries, frames and packs that are needed are fetched.
-//! The cost is added up over all processes of this host; when it reaches the cost of a copy, a copy is made.
+//! The index of 100 TB takes 70 GB, but a file of a gigabyte is in only a few packs. So a large segment is not copied
+//! for a few lookups: only the blocks of its fan-out, entries, frames and packs that are needed are fetched. The cost
+//! is added up over all processes of this host; when it reaches the cost of a copy, a copy is made.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,11 +20,11 @@ use crate::fs::read_regular;
 use crate::id::{ChunkId, SegmentId};
 use crate::remote::Read;
 
-/// Segments up to this size are copied: one request brings them.
+/// Segments up to this size are copied, since that takes one request.
 pub(super) const COPIED_BYTES_MAX: u64 = 1 << 20;
-/// Bytes that come together.
+/// The unit of reads.
 const BLOCK_BYTES: u64 = 4 << 10;
-/// So many bytes could have come in the time of one request.
+/// How many bytes can be transferred in the time of one request.
 const REQUEST_BYTES: u64 = 128 << 10;
 
 /// A segment that is not on this host.
@@ -33,16 +33,16 @@ pub(super) struct FarSegment {
     remote: Arc<dyn Read>,
     id: SegmentId,
     len: u64,
-    /// Where a copy belongs.
+    /// The path for a copy.
     copy: PathBuf,
     blocks: Mutex<HashMap<u64, Bytes>>,
-    /// What was asked for so far, on this host, in bytes.
+    /// The cost of all reads on this host so far, in bytes.
     asked: AtomicU64,
     before: u64,
     whole: OnceLock<Option<Box<SegmentBytes>>>,
 }
 
-/// What is known of a chunk in a segment: its entry, its pack, and where it lies there.
+/// The entry, pack and location of a chunk.
 pub(super) struct FarPlace {
     pub(super) entry: u64,
     pub(super) pack: SegmentPack,
@@ -50,7 +50,7 @@ pub(super) struct FarPlace {
 }
 
 impl FarSegment {
-    /// Opens segment `id` of `len` bytes for ranges, and reads its header; nothing, where a copy is cheaper.
+    /// Opens segment `id` of `len` bytes for range reads, and reads its header. Returns `None` if a copy is cheaper.
     pub(super) fn open(
         remote: &Arc<dyn Read>,
         copy: &Path,
@@ -75,29 +75,29 @@ impl FarSegment {
         };
         let header = far.read(0..SEGMENT_HEADER_LEN)?;
         let layout = SegmentLayout::of_header(&segment_key(id), &header, len)?;
-        // Whether a chunk lies in a delta takes a search of its own, so such a segment is copied.
+        // Finding out whether a chunk is in a delta takes another search, so a segment with deltas is copied.
         Ok((layout.bases() == 0).then_some((far, layout)))
     }
 
-    /// All of it, once there is a copy.
+    /// Returns all its bytes if there is a copy already.
     pub(super) fn whole(&self) -> Option<&[u8]> {
         self.whole.get()?.as_ref().map(|whole| whole.as_slice())
     }
 
-    /// All of it: copied now, if it is not yet.
+    /// Returns all its bytes; makes the copy if necessary.
     pub(super) fn copied(&self) -> Option<&[u8]> {
         let open = || SegmentBytes::open(self.remote.as_ref(), Some(&self.copy), self.id, self.len);
         let whole = self.whole.get_or_init(|| open().ok().map(Box::new));
         whole.as_ref().map(|whole| whole.as_slice())
     }
 
-    /// Why it cannot be copied, if it cannot.
+    /// Returns the error with which copying fails, if it fails.
     pub(super) fn damage(&self) -> Option<Error> {
         let open = || SegmentBytes::open(self.remote.as_ref(), Some(&self.copy), self.id, self.len);
         open().err()
     }
 
-    /// Where a chunk lies, by ranges.
+    /// Finds a chunk by range reads.
     pub(super) fn find(&self, layout: &SegmentLayout, id: &ChunkId) -> Result<Option<FarPlace>> {
         let bounds = self.read(layout.fanout_range(id))?;
         let (first, range) = layout.entries_range(&bounds)?;
@@ -119,7 +119,7 @@ impl FarSegment {
         }))
     }
 
-    /// The bytes of a range: those that were not read before come in blocks.
+    /// Reads a range. Blocks that were not read before are fetched.
     fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
         let numbers = range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES);
         let missing: Vec<u64> = {
@@ -141,12 +141,12 @@ impl FarSegment {
         Ok(bytes)
     }
 
-    /// Reads the blocks `first..=last`.
+    /// Fetches the blocks `first..=last`.
     fn fetch(&self, first: u64, last: u64) -> Result<()> {
         let range = first * BLOCK_BYTES..((last + 1) * BLOCK_BYTES).min(self.len);
         let cost = REQUEST_BYTES + (range.end - range.start);
         if self.asked.fetch_add(cost, Ordering::Relaxed) + cost >= self.len {
-            // Where that fails, ranges go on.
+            // If the copy fails, range reads go on.
             let _whole = self.copied();
         }
         let key = segment_key(self.id);
@@ -166,7 +166,7 @@ impl FarSegment {
 }
 
 impl Drop for FarSegment {
-    /// Tells the next process what was asked. Not to tell it costs time.
+    /// Stores the cost for the next process. If that fails, the next process only loses time.
     fn drop(&mut self) {
         let asked = self.asked.load(Ordering::Relaxed);
         let path = tally(&self.copy);
@@ -179,7 +179,7 @@ impl Drop for FarSegment {
     }
 }
 
-/// Where it is written what was asked of a segment, beside the place of its copy.
+/// Path of the file that holds the cost of a segment's reads, beside its copy.
 fn tally(copy: &Path) -> PathBuf {
     copy.with_extension("asked")
 }

@@ -1,8 +1,8 @@
-//! Gathered segments: if there are very many, copies of all but the largest are kept in one file of the host's cache.
+//! Gathered segments: if there are very many segments, copies of all but the largest are kept in one file in the cache.
 //!
-//! A process has 65,530 maps at most, and many fewer that are quick to make. So a state of more segments than
-//! [`MAPS_MOST`] is opened through copies, one behind the other, which later processes find and use. Writers and
-//! collectors keep the number of segments small, so hardly any host ever makes such a file.
+//! A process can have at most 65,530 mappings, and creating even far fewer takes long. So if a state has more than
+//! [`MAPS_MOST`] segments, copies of them are written one after another into a file, which later processes reuse.
+//! Writers and collectors keep the number of segments small, so hardly any host ever needs such a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -20,33 +20,33 @@ use crate::fs::{build_atomically, map, open_regular};
 use crate::id::SegmentId;
 use crate::remote::Read;
 
-/// More segments than this are not mapped one by one.
+/// More segments than this are not mapped individually.
 const MAPS_MOST: usize = 256;
-/// So many of the largest are, when the others are gathered: more may come before it is done again.
+/// How many of the largest segments stay mapped individually. More may be added before the next gathering.
 const MAPS_KEPT: usize = 128;
-/// Bytes of small segments that are held in memory; of more they are gathered, too.
+/// Total size of the small segments that may be read into memory; beyond that, they are gathered too.
 const HELD_BYTES_SUM: u64 = 64 << 20;
 
-/// Where in the cache of a store.
+/// The directory in the cache of a store.
 pub(super) const DIR: &str = "gathered";
 const MAGIC: [u8; 8] = *b"STOREGAT";
 const VERSION: u32 = 1;
-/// Magic, version, segments.
+/// Bytes of magic, version and number of segments.
 const HEAD_LEN: usize = 8 + 4 + 4;
-/// Id, first byte, bytes.
+/// Bytes of id, offset and length.
 const ROW_LEN: usize = 16 + 8 + 8;
-/// Segments begin at multiples of this.
+/// Segments begin at multiples of this offset.
 const ALIGNED: u64 = 64;
 
-/// Where segments are, other than each in a map of its own.
+/// The segments that do not have a mapping of their own.
 #[derive(Default)]
 pub(super) struct Gather {
     files: Vec<GatheredFile>,
-    /// For want of a cache.
+    /// Segments to read into memory, because there is no cache.
     held: BTreeSet<SegmentId>,
 }
 
-/// A file of the cache.
+/// A file in the cache.
 struct GatheredFile {
     path: PathBuf,
     map: Arc<Mmap>,
@@ -54,7 +54,8 @@ struct GatheredFile {
 }
 
 impl Gather {
-    /// For these segments, which are to be opened beside so many that are mapped; makes a file where that is needed.
+    /// Gathers `segments`, which are about to be opened beside `mapped` segments with mappings. Writes a file if
+    /// necessary.
     pub(super) fn of(
         remote: &dyn Read,
         cache_dir: Option<&Path>,
@@ -88,15 +89,15 @@ impl Gather {
         if mapped + wanted.len() > MAPS_MOST {
             wanted.sort_unstable();
             wanted.truncate(wanted.len() - MAPS_KEPT.saturating_sub(mapped));
-            // Without room for it, they are mapped as far as there are maps.
+            // If there is no space for the file, the segments are mapped while mappings last.
             let made = GatheredFile::write(remote, cache_dir, &wanted);
             gather.files.extend(made.ok().flatten());
         }
         gather
     }
 
-    /// The bytes of a segment, if it is gathered, and in which file; an error when it has to be read into memory and
-    /// cannot be.
+    /// Returns the bytes of a segment and the path of its file, if it is gathered. Fails when the segment must be read
+    /// into memory and cannot be read.
     pub(super) fn bytes_of(
         &self,
         remote: &dyn Read,
@@ -123,7 +124,7 @@ impl Gather {
 }
 
 impl GatheredFile {
-    /// Copies those of these segments that are whole into one file.
+    /// Copies all intact segments of `wanted` into one file.
     fn write(
         remote: &dyn Read,
         cache_dir: &Path,
@@ -169,7 +170,7 @@ impl GatheredFile {
             pad(&mut out, &mut written).map_err(failed)?;
             out.flush().map_err(failed)
         })?;
-        // One copy will do. What cannot be removed costs its space.
+        // The individual copies are no longer needed. A copy that cannot be removed only takes space.
         for (_, id) in &whole {
             if let Some(copy) = SegmentBytes::copy_of(remote, Some(cache_dir), *id) {
                 drop(std::fs::remove_file(copy));
@@ -178,7 +179,7 @@ impl GatheredFile {
         Ok(Self::open(&path))
     }
 
-    /// Opens the file at `path`; nothing, where it is none.
+    /// Opens the file at `path`; `None` if it is not a valid one.
     fn open(path: &Path) -> Option<Self> {
         let map = map(&open_regular(path).ok()?, &path.display().to_string()).ok()?;
         let (magic, rest) = map.split_first_chunk::<8>()?;
@@ -218,12 +219,12 @@ impl GatheredFile {
     }
 }
 
-/// Which segments the file at `path` holds.
+/// Returns the segments in the file at `path`.
 pub(super) fn segments_of(path: &Path) -> Option<Vec<SegmentId>> {
     GatheredFile::open(path).map(|file| file.segments.into_keys().collect())
 }
 
-/// Zeros up to where the next segment may begin.
+/// Writes zeros up to the offset at which the next segment may begin.
 fn pad(out: &mut impl std::io::Write, written: &mut u64) -> std::io::Result<()> {
     let next = written.next_multiple_of(ALIGNED);
     let zeros = usize::try_from(next - *written).unwrap_or_default();
@@ -243,14 +244,14 @@ mod tests {
     use crate::id::{ChunkId, PackId};
     use crate::remote::Objects;
 
-    /// Just too many bytes to be held.
+    /// Slightly too many chunks for a segment that is held in memory.
     const CHUNKS: u64 = HELD_BYTES_MAX / 44;
 
     fn chunk(segment: u64, at: u64) -> ChunkId {
         ChunkId::of(&[segment.to_le_bytes(), at.to_le_bytes()].concat())
     }
 
-    /// A store of `count` segments that lie in `dir`.
+    /// A store of `count` segments in `dir`.
     fn made(dir: &Path, count: u64) -> State {
         let mut state = State {
             number: 1,
@@ -291,7 +292,7 @@ mod tests {
         state
     }
 
-    /// Maps of this process below `dir`.
+    /// Counts the mappings of this process below `dir`.
     fn maps(dir: &Path) -> usize {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let dir = dir.to_str().unwrap();
@@ -333,7 +334,7 @@ mod tests {
         drop(index);
         all_there(&open(&state), 0);
         assert_eq!(gathered(), first, "it is made once");
-        // Those that are dropped are not asked any more.
+        // Dropped segments are no longer searched.
         (0..10).for_each(|number: u128| {
             state.segments.remove(&SegmentId(number.to_be_bytes()));
         });
@@ -341,7 +342,7 @@ mod tests {
         all_there(&index, 10);
         assert!(index.find(&chunk(3, 3)).unwrap().is_none());
         assert_eq!(gathered(), first);
-        // It stays as long as half of its segments live, however old it is.
+        // The file stays as long as half of its segments are live, however old it is.
         let forget = |state: &State| {
             let old = std::time::SystemTime::now() - std::time::Duration::from_hours(48);
             for (path, _) in gathered() {
@@ -352,7 +353,7 @@ mod tests {
         };
         forget(&state);
         assert_eq!(gathered(), first);
-        // Without a cache they are in memory; and what is no such file is none.
+        // Without a cache, the segments are in memory; a file of another kind is ignored.
         let none = Index::default();
         drop(index);
         let index = Index::open(&remote, None, &state, &none).unwrap();

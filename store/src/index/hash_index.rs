@@ -1,10 +1,10 @@
-//! The hash index: where to look for a chunk among many segments, instead of in each.
+//! The hash index: tells which of many segments to search for a chunk.
 //!
-//! Every put leaves a segment, so a busy store has dozens of them between two collections, and thousands if nothing
-//! folds them; a new chunk would be looked for in each. A [`Table`] is made once lookups have cost as much as making it
-//! would; a process with few lookups never pays for it. Small ones are in memory (4 bytes a slot, at most [`SLOTS_MAX`]
-//! slots), large ones in files of the host's cache, which later processes find and use as long as half of their
-//! segments live.
+//! Every put adds a segment, so a busy store has dozens of segments between two collections, and thousands if none are
+//! folded; each would have to be searched for a new chunk. A [`Table`] is built once lookups have cost as much as
+//! building it would, so a process with few lookups never pays for it. Small tables are in memory (4 bytes per slot, at
+//! most [`SLOTS_MAX`] slots), large ones in files of the host's cache, which later processes reuse as long as half of
+//! their segments are live.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,35 +14,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::table::{SEGMENTS_MOST, Table, TableFile, homes_for};
 use crate::id::{ChunkId, SegmentId};
 
-/// Fewer segments than this are asked one by one.
+/// Fewer segments than this are searched one by one.
 const SEGMENTS_LEAST: usize = 8;
 /// Slots of the largest table in memory: 64 MiB.
 const SLOTS_MAX: u64 = 16 << 20;
-/// Chunks that are put into a table in the time of one lookup in one segment.
+/// How many chunks can be added to a table in the time of one lookup in one segment.
 const CHUNKS_A_LOOKUP: u64 = 8;
-/// So many of the largest segments are left out of a file, each as large as all that are smaller: that halves it.
+/// At most this many of the largest segments are left out of a file, if each is as large as all smaller ones together.
+/// That halves the file.
 const LARGE_MOST: usize = 2;
 
-/// Guides lookups in the segments of an index.
+/// Selects the segments to search in an index.
 #[derive(Debug, Default)]
 pub(super) struct HashIndex {
-    /// Tables of files, and for each of their segments its number, if it lives.
+    /// Tables in files, and the number of each of their segments that is live.
     files: Vec<(TableFile, Vec<Option<usize>>)>,
-    /// Segments that have to be asked one by one.
+    /// Segments that must be searched one by one.
     alone: Vec<usize>,
-    /// Segments of a table that is yet to be made.
+    /// Segments of the table that is not built yet.
     own: Vec<usize>,
-    /// Their chunks.
+    /// The number of chunks in those segments.
     chunks: u64,
-    /// Where the table is written, if it is too large for memory.
+    /// The directory for the table, if it is too large for memory.
     dir: Option<PathBuf>,
-    /// Lookups so far in single segments of its own.
+    /// Lookups so far in single segments of `own`.
     asked: AtomicU64,
     table: OnceLock<Option<Table>>,
 }
 
 impl HashIndex {
-    /// For segments of these names and numbers of chunks, the latter falling; without a number it leads to none of it.
+    /// Takes segments with their numbers of chunks, in descending order. Segments without a number are left out.
     pub(super) fn new(segments: &[(SegmentId, Option<u64>)], cache_dir: Option<&Path>) -> Self {
         let files = cache_dir.map_or_else(Vec::new, |dir| known(dir, segments));
         let mut rest: Vec<bool> = segments
@@ -70,7 +71,7 @@ impl HashIndex {
         }
     }
 
-    /// Calls `ask` with the segments that may hold a chunk, but for those of [`Self::unguided`].
+    /// Calls `ask` with the segments that may hold a chunk, except those of [`Self::unguided`].
     pub(super) fn ask<E>(
         &self,
         id: &ChunkId,
@@ -91,7 +92,7 @@ impl HashIndex {
         self.alone.iter().try_for_each(|number| ask(*number))
     }
 
-    /// The segments that its table would be of, while that is not there.
+    /// Returns the segments of the table that is not built yet.
     pub(super) fn unguided(&self) -> &[usize] {
         match self.table() {
             Some(_) => &[],
@@ -99,7 +100,7 @@ impl HashIndex {
         }
     }
 
-    /// Whether something here is believed that nobody proved.
+    /// Whether results depend on files whose contents were not verified.
     pub(super) fn is_by_file(&self) -> bool {
         !self.files.is_empty()
     }
@@ -108,8 +109,8 @@ impl HashIndex {
         self.table.get()?.as_ref()
     }
 
-    /// Says that a chunk was looked for in each of the segments of [`Self::unguided`]. When that has happened often
-    /// enough, makes the table of `ids`: for each of them its name and its chunks in rising order.
+    /// Notes that a chunk was searched in each of the segments of [`Self::unguided`]. After enough searches, builds the
+    /// table from `ids`, which returns the id of each segment and its chunks in ascending order.
     pub(super) fn asked_each<'i, I>(&self, ids: impl FnOnce(&[usize]) -> Vec<(SegmentId, I)>)
     where
         I: Iterator<Item = &'i [u8; ChunkId::LEN]>,
@@ -117,12 +118,12 @@ impl HashIndex {
         let asked = self.own.len() as u64;
         let before = self.asked.fetch_add(asked, Ordering::Relaxed);
         let enough = self.chunks / CHUNKS_A_LOOKUP;
-        // One thread makes it; the others go on as before meanwhile.
+        // One thread builds the table; meanwhile the others go on without it.
         if before <= enough && before + asked > enough {
             let (names, ids): (Vec<SegmentId>, Vec<I>) = ids(&self.own).into_iter().unzip();
             self.table.get_or_init(|| match &self.dir {
                 None => Table::held(self.chunks, ids.into_iter()),
-                // Without room for it, the looking goes on one by one.
+                // If there is no space for the file, segments are still searched one by one.
                 Some(dir) => TableFile::write(dir, names, self.chunks, ids.into_iter())
                     .ok()?
                     .map(|file| file.table),
@@ -130,7 +131,7 @@ impl HashIndex {
         }
     }
 
-    /// Removes the files that were believed, since one of them is wrong. What cannot be removed is found again.
+    /// Removes the files, because one of them is wrong. A file that cannot be removed will be used again.
     pub(super) fn forget(&self) {
         for (file, _) in &self.files {
             drop(std::fs::remove_file(&file.path));
@@ -138,7 +139,8 @@ impl HashIndex {
     }
 }
 
-/// Behind how many of these, with chunks falling, a table is worth it; and where it belongs, if not in memory.
+/// Returns from which of these segments on, sorted by descending chunks, a table is worth building, and its directory
+/// if it is too large for memory.
 fn first_of<'d>(rest: &[(usize, u64)], cache_dir: Option<&'d Path>) -> (usize, Option<&'d Path>) {
     let (mut in_memory, mut sum) = (0, 0_u64);
     for (_, chunks) in rest.iter().rev().take(SEGMENTS_MOST) {
@@ -167,12 +169,12 @@ fn first_of<'d>(rest: &[(usize, u64)], cache_dir: Option<&'d Path>) -> (usize, O
     }
 }
 
-/// The tables below `dir` that serve at least half of what they were made of, no segment in two of them.
+/// Returns the tables below `dir` of which at least half the segments are live; no segment is in two of them.
 fn known(
     dir: &Path,
     segments: &[(SegmentId, Option<u64>)],
 ) -> Vec<(TableFile, Vec<Option<usize>>)> {
-    // With few segments it is never looked for.
+    // With few segments, no table is needed.
     if segments.len() < SEGMENTS_LEAST {
         return Vec::new();
     }
@@ -181,7 +183,7 @@ fn known(
         .map(|((id, _), at)| (*id, at))
         .collect();
     let mut files = TableFile::all_in(dir);
-    // The one of most segments first: others were made before or behind it.
+    // The table with the most segments comes first: smaller ones were built earlier, or for later segments.
     files.sort_by_key(|file| std::cmp::Reverse((file.segments.len(), file.path.clone())));
     let mut taken = vec![false; segments.len()];
     let mut known = Vec::new();
@@ -207,7 +209,7 @@ mod tests {
 
     type Id = [u8; ChunkId::LEN];
 
-    /// The numbered chunks in the order of a segment.
+    /// The numbered chunks, sorted as in a segment.
     fn segment(numbers: impl Iterator<Item = u32>) -> Vec<Id> {
         let mut ids: Vec<Id> = numbers.map(id).collect();
         ids.sort_unstable();
@@ -244,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Where it leads to for a chunk.
+    /// The segments that are searched for a chunk.
     fn led(hash_index: &HashIndex, id: Id) -> Vec<usize> {
         let mut led = hash_index.unguided().to_vec();
         let asked: Result<(), ()> = hash_index.ask(&ChunkId(id), &mut |number| {
@@ -257,7 +259,7 @@ mod tests {
 
     #[test]
     fn the_table_leads_to_every_segment_that_holds_a_chunk_and_to_few_others() {
-        // Chunk 7 is in all of them, chunks that 5 divides in two.
+        // Chunk 7 is in all segments; every fifth chunk is in two.
         let segments: Vec<Vec<Id>> = (0..40_u32)
             .map(|at| {
                 let own = at * 1000 + 10..at * 1000 + 1010 - at;
@@ -341,7 +343,8 @@ mod tests {
             assert_eq!(of(&held, number), of(&written.table, number));
         }
         assert_eq!(of(&held, 7).len(), 20);
-        // Ten of twenty live, at other numbers than when it was made, and others beside them.
+        // Ten of the twenty segments are live, with other numbers than when the table was built, and there are new
+        // ones.
         let now = |alive: usize| -> Vec<(SegmentId, Option<u64>)> {
             let new = (100..112).map(|number| (name(number), Some(5)));
             new.chain((20 - alive..20).map(|number| (name(number), Some(1000))))
@@ -354,7 +357,7 @@ mod tests {
         let led = led(&half, id(15 * 900 + 500));
         assert!(led.contains(&17), "{led:?}");
         assert!(!HashIndex::new(&now(9), Some(dir.path())).is_by_file());
-        // What is no table, or was cut, is none.
+        // A file that is cut or of another kind is not a table.
         let bytes = std::fs::read(&written.path).unwrap();
         for cut in [0, 10, HEAD_LEN_OF_20, bytes.len() - 1] {
             std::fs::write(&written.path, &bytes[..cut]).unwrap();

@@ -1,7 +1,7 @@
-//! Where chunks are: in a plain frame if any live segment has one, else in a delta that stands.
+//! Lookups: finds a chunk in a plain frame if any live segment has one there, otherwise in a delta that stands.
 //!
-//! A delta stands while each of its bases is offered in a plain frame. A chunk in one that does not is offered as
-//! little as one in a condemned pack: whoever counts on a chunk, or needs it, thereby asks for its bases.
+//! A delta stands while each of its bases is offered in a plain frame. A chunk in a delta that does not stand is not
+//! offered, just like a chunk in a condemned pack. So whoever relies on a chunk, or needs it, also relies on its bases.
 
 use super::{Found, Index, LiveSegment, Location, Position, open};
 use crate::error::{Error, Result};
@@ -9,40 +9,40 @@ use crate::format::pack_key;
 use crate::id::ChunkId;
 
 impl Index {
-    /// Where a chunk lies, or `None` when no live segment offers it.
+    /// Returns the location of a chunk, or `None` when no live segment offers it.
     pub fn find(&self, id: &ChunkId) -> Result<Option<Location>> {
         let found = self.locate_surely(id, true)?;
         found.map(|found| self.place(found)).transpose()
     }
 
-    /// The position of a chunk, or `None` when no live segment offers it. A chunk that is held twice
-    /// has one position: the one that [`Self::find`] leads to.
+    /// Returns the position of a chunk, or `None` when no live segment offers it. A chunk that is stored twice has only
+    /// one position: the one that [`Self::find`] uses.
     ///
     /// # Errors
-    /// Corrupt, when a segment points outside of itself.
+    /// Corrupt, when a segment refers to something outside of itself.
     pub fn position(&self, id: &ChunkId) -> Result<Option<Position>> {
         Ok(self.locate_surely(id, true)?.map(|(position, _)| position))
     }
 
-    /// Where a chunk lies in a plain frame, which a base must.
+    /// Returns the location of a chunk in a plain frame, as a base requires.
     ///
     /// # Errors
-    /// Corrupt, when a segment points outside of itself.
+    /// Corrupt, when a segment refers to something outside of itself.
     pub fn find_plain(&self, id: &ChunkId) -> Result<Option<Location>> {
         let found = self.locate_surely(id, false)?;
         found.map(|found| self.place(found)).transpose()
     }
 
-    /// The position of a chunk in a plain frame, or `None` when no live segment offers it so.
+    /// Returns the position of a chunk in a plain frame, or `None` when no live segment offers one.
     ///
     /// # Errors
-    /// Corrupt, when a segment points outside of itself.
+    /// Corrupt, when a segment refers to something outside of itself.
     pub fn position_plain(&self, id: &ChunkId) -> Result<Option<Position>> {
         Ok(self.locate_surely(id, false)?.map(|(position, _)| position))
     }
 
-    /// Like [`Self::position`], and remembers that somebody counts on the chunk to stay, and on what it is the
-    /// difference to; with it whether it lies in a delta.
+    /// Like [`Self::position`], but also marks the chunk and its bases as relied on. Returns whether the chunk is in a
+    /// delta.
     pub fn rely(&self, id: &ChunkId) -> Result<Option<(Position, bool)>> {
         let Some((at, _)) = self.locate(id, true)? else {
             return Ok(None);
@@ -55,10 +55,11 @@ impl Index {
         Ok(Some((at, !bases.is_empty())))
     }
 
-    /// The same for a chunk that is to be a base: only a plain place will do. Whether there is one.
+    /// Marks a chunk as relied on to become a base, for which it must be in a plain frame. Returns whether it is in
+    /// one.
     ///
     /// # Errors
-    /// Corrupt, when a segment points outside of itself.
+    /// Corrupt, when a segment refers to something outside of itself.
     pub fn rely_on_plain(&self, id: &ChunkId) -> Result<bool> {
         let found = self.locate_surely(id, false)?;
         if let Some((at, _)) = found {
@@ -67,10 +68,10 @@ impl Index {
         Ok(found.is_some())
     }
 
-    /// Whether a live delta is the difference to this chunk.
+    /// Whether a live delta has this chunk as a base.
     ///
     /// # Errors
-    /// Corrupt, when a segment points outside of itself.
+    /// Corrupt, when a segment refers to something outside of itself.
     pub fn is_base(&self, id: &ChunkId) -> Result<bool> {
         for live in &self.segments {
             if live.segment.wants_as_base(id)? {
@@ -80,10 +81,10 @@ impl Index {
         Ok(false)
     }
 
-    /// What the frame at `location`, that of the chunk at `position`, is the difference to.
+    /// Returns the bases of the frame at `location`, which holds the chunk at `position`.
     ///
     /// # Errors
-    /// Corrupt, when a segment points outside of itself.
+    /// Corrupt, when a segment refers to something outside of itself.
     pub fn bases(&self, position: Position, location: &Location) -> Result<Vec<ChunkId>> {
         match location.is_delta {
             true => self.bases_of(position),
@@ -91,7 +92,7 @@ impl Index {
         }
     }
 
-    /// In words, why a chunk is not offered.
+    /// Explains in words why a chunk is not offered.
     pub fn lack(&self, id: &ChunkId) -> String {
         match self.fallen(id) {
             Ok(Some((delta, base))) => format!(
@@ -103,10 +104,10 @@ impl Index {
         }
     }
 
-    /// Why a chunk that lies in a delta is not offered all the same: the delta, and the base that it lacks.
+    /// If a chunk is in a delta that does not stand, returns the delta and the base that is missing.
     ///
     /// # Errors
-    /// Corrupt, when a segment points outside of itself.
+    /// Corrupt, when a segment refers to something outside of itself.
     pub fn fallen(&self, id: &ChunkId) -> Result<Option<(Location, ChunkId)>> {
         let mut deltas = Vec::new();
         self.first_of(0..self.segments.len(), id, None, &mut deltas)?;
@@ -138,8 +139,8 @@ impl Index {
         }
     }
 
-    /// As [`Self::locate`], for callers that have reason to think that the chunk is there: a file of the cache that leads
-    /// nowhere is not believed.
+    /// Like [`Self::locate`], for chunks that should exist: if a cached table leads to nothing, all segments are
+    /// searched.
     fn locate_surely(&self, id: &ChunkId, or_delta: bool) -> Result<Option<Found>> {
         let found = self.locate(id, or_delta)?;
         if found.is_some() || !self.hash_index.is_by_file() {
@@ -157,8 +158,8 @@ impl Index {
         Ok(found)
     }
 
-    /// A chunk in a plain frame of the first segment that offers it, of one that is far away only where no other does;
-    /// else, if that will do, in a delta that stands.
+    /// Returns the chunk in a plain frame of the first segment that offers one; searches segments that are read in
+    /// place only if no other has it. If there is none and `or_delta` is set, returns the chunk in a delta that stands.
     fn locate(&self, id: &ChunkId, or_delta: bool) -> Result<Option<Found>> {
         let (mut best, mut deltas): (Option<Found>, _) = (None, Vec::new());
         self.hash_index.ask(id, &mut |number| {
@@ -180,7 +181,7 @@ impl Index {
             });
         }
         if best.is_none() && !self.in_place.is_empty() {
-            // All of them at once: it is the way there that takes the time. None of them has deltas.
+            // All at once, because the time is spent on requests. None of these segments has deltas.
             let ask =
                 |number: &usize| self.first_of([*number].into_iter(), id, None, &mut Vec::new());
             let found = open::at_once(&self.in_place, ask)?;
@@ -192,8 +193,8 @@ impl Index {
         }
     }
 
-    /// The chunk in the first of these segments that offers it in a plain frame, before that of `best`; those that have
-    /// it in a delta are added to `deltas`.
+    /// Returns the chunk in a plain frame of the first of these segments that offers one and precedes the segment of
+    /// `best`. Adds the places where it is in a delta to `deltas`.
     fn first_of(
         &self,
         numbers: impl Iterator<Item = usize>,
@@ -219,7 +220,7 @@ impl Index {
         Ok(None)
     }
 
-    /// The first of these deltas that stands.
+    /// Returns the first of these deltas that stands.
     fn standing(&self, deltas: Vec<Found>) -> Result<Option<Found>> {
         for delta in deltas {
             if self.fallen_base(delta.0)?.is_none() {
@@ -229,7 +230,7 @@ impl Index {
         Ok(None)
     }
 
-    /// The first base of a delta that no plain frame offers; none, where the delta stands.
+    /// Returns the first base of a delta that no plain frame offers; `None` if the delta stands.
     fn fallen_base(&self, at: Position) -> Result<Option<ChunkId>> {
         for base in self.bases_of(at)? {
             if self.locate_surely(&base, false)?.is_none() {

@@ -1,50 +1,50 @@
-//! Marks: one bit for each chunk of each live segment, for those who ask what is reached from where.
+//! Marks: one bit for each chunk of each live segment, to record which chunks are reached.
 //!
-//! A chunk that several segments hold has one position, that of the place which is read, so that
-//! marking by position is marking by chunk. Marks belong to the index that they were made for.
+//! A chunk that is in several segments has one position: the one that readers use. So marking a position is the same as
+//! marking a chunk. Marks belong to the index that they were made for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use roaring::RoaringTreemap;
 
-/// Where an index has the entry of a chunk.
+/// The position of a chunk's entry in an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// Number of the segment, in the order of [`super::Index::segments`].
     pub segment: usize,
-    /// Position of the entry in it.
+    /// Number of the entry in the segment.
     pub entry: u64,
 }
 
-/// One bit for each chunk of an index; shared by threads.
+/// One bit for each chunk of an index. Threads can share it.
 #[derive(Debug, Default)]
 pub struct Marks(Vec<Bits>);
 
-/// Marks of few chunks among very many, such as those of metadata: memory for what is marked only. Shared by threads.
+/// Marks for few chunks out of very many, such as metadata. Takes memory only for marked chunks. Threads can share it.
 #[derive(Debug, Default)]
 pub(crate) struct SparseMarks(Mutex<RoaringTreemap>);
 
-/// Bits of the number of an entry in [`SparseMarks`]; those above are the segment's.
+/// The low bits of a key in [`SparseMarks`], which hold the entry; the high bits hold the segment.
 const ENTRY_BITS: u32 = 40;
 
-/// One bit for each chunk of a segment. There is memory only for those that were set, and their neighbours: a store of a
-/// billion chunks is opened without it.
+/// One bit for each chunk of a segment. Memory is allocated in pages, when a bit in the page is first set, so that
+/// opening a store of a billion chunks allocates none.
 #[derive(Debug)]
 pub(super) struct Bits(Vec<OnceLock<Box<Page>>>);
 
-/// Bits that get their memory together.
+/// The bits that are allocated together.
 type Page = [AtomicU64; PAGE_WORDS];
 const PAGE_WORDS: usize = 512;
 const PAGE_BITS: u64 = PAGE_WORDS as u64 * 64;
 
 impl Marks {
-    /// Nothing marked, in segments of these numbers of chunks.
+    /// Creates marks for segments with these numbers of chunks, none of them set.
     pub(super) fn none(chunks: impl Iterator<Item = u64>) -> Self {
         Self(chunks.map(Bits::none).collect())
     }
 
-    /// Marks a chunk; whether it was not marked before. Positions of another index are never marked.
+    /// Marks a chunk, and returns whether it was unmarked before. Ignores positions that are out of range.
     pub fn set(&self, at: Position) -> bool {
         self.0
             .get(at.segment)
@@ -58,7 +58,7 @@ impl Marks {
             .is_some_and(|bits| bits.has(at.entry))
     }
 
-    /// All marked positions, in order.
+    /// Iterates over all marked positions, in order.
     pub fn positions(&self) -> impl Iterator<Item = Position> {
         self.0.iter().enumerate().flat_map(|(segment, bits)| {
             bits.positions()
@@ -66,19 +66,19 @@ impl Marks {
         })
     }
 
-    /// The marked entries of one segment, in order.
+    /// Iterates over the marked entries of one segment, in order.
     pub fn in_segment(&self, segment: usize) -> impl Iterator<Item = u64> {
         self.0.get(segment).into_iter().flat_map(Bits::positions)
     }
 
-    /// How many chunks are marked.
+    /// Returns how many chunks are marked.
     pub fn count(&self) -> u64 {
         self.0.iter().map(Bits::count).sum()
     }
 }
 
 impl SparseMarks {
-    /// Marks a chunk; whether it was not marked before.
+    /// Marks a chunk, and returns whether it was unmarked before.
     pub(crate) fn set(&self, at: Position) -> bool {
         let key = (at.segment as u64) << ENTRY_BITS | at.entry;
         let mut marked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +92,7 @@ impl Bits {
         Self(pages.map(|_| OnceLock::new()).collect())
     }
 
-    /// Sets a bit; whether it was not set before.
+    /// Sets a bit, and returns whether it was unset before.
     pub(super) fn set(&self, position: u64) -> bool {
         let bit = 1 << (position % 64);
         let Some(page) = self.page(position) else {
@@ -143,7 +143,7 @@ fn no_bits() -> Box<Page> {
     Box::new([const { AtomicU64::new(0) }; PAGE_WORDS])
 }
 
-/// Which word of its page the bit of `position` is in.
+/// Returns the word of its page that holds the bit of `position`.
 fn word_of(position: u64) -> usize {
     usize::try_from(position % PAGE_BITS / 64).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! Merge: several segments become one that offers all that they offer, by one pass over each. For collectors, who
-//! make few of many, and for writers, who fold small ones into their own.
+//! Merge: combines several segments into one that offers the same chunks, in one pass over each. Collectors use it to
+//! reduce the number of segments, and writers to fold small segments into their own.
 //!
-//! Entries in condemned packs stay behind; packs that are not condemned stay named even where
-//! nothing in them is, so that they never look like orphans. Of a chunk that is there twice the
-//! preferred place is kept, but a plain one before a delta. Memory: the frames and the fan-out, never the entries.
+//! Entries in condemned packs are left out. All other packs stay named, even those without entries, so that they never
+//! look like orphans. If a chunk is in several places, a plain frame wins over a delta; otherwise the preferred place
+//! wins. Holds the frames and the fan-out in memory, never the entries.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -21,13 +21,14 @@ use crate::format::{
 use crate::id::{ChunkId, PackId, SegmentId};
 use crate::remote::{Upload, Write};
 
-/// Of two places of a chunk, that for which this is true is kept.
+/// Of several places of a chunk, one for which this returns true is kept.
 pub type Preferred<'p> = dyn Fn(Position) -> bool + 'p;
 
-/// Uploads the segments `from`, each with the number that its positions have, as one; the change that makes it live.
+/// Merges the segments `from`, which come with their numbers in positions, and uploads the result. Returns the change
+/// that makes it live.
 ///
 /// # Errors
-/// Corrupt, when one of them is not what was written; when the store cannot be written to.
+/// Corrupt, when a segment is damaged; also when the store cannot be written to.
 pub fn merge(
     remote: &dyn Write,
     made: Provenance,
@@ -72,7 +73,7 @@ struct Tables<'s> {
 struct Source<'s> {
     number: usize,
     segment: &'s OpenSegment,
-    /// For each of its frames the position in the new segment; none when its pack is condemned.
+    /// The position of each of its frames in the new segment; `None` when its pack is condemned.
     frames: Vec<Option<u32>>,
 }
 
@@ -126,7 +127,7 @@ impl<'s> Tables<'s> {
     }
 }
 
-/// The entries of all sources in order of their ids, each id once.
+/// Yields the entries of all sources in order of their ids, each id once.
 struct Entries<'e, 's> {
     preferred: &'e Preferred<'e>,
     tables: &'e Tables<'s>,
@@ -134,11 +135,11 @@ struct Entries<'e, 's> {
     failed: &'e RefCell<Option<Error>>,
 }
 
-/// The next entry of one source; preferred ones sort before others of the same id.
+/// The next entry of one source. Of entries with the same id, the preferred one sorts first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
     id: ChunkId,
-    /// A base needs a plain place, so that goes before all else.
+    /// Comes before the other criteria, because a base must be in a plain frame.
     is_delta: bool,
     is_last: bool,
     source: usize,
@@ -166,7 +167,7 @@ impl<'e, 's> Entries<'e, 's> {
         entries
     }
 
-    /// Puts the next entry of a source that is not condemned among the heads.
+    /// Adds the next entry of a source whose pack is not condemned to the heads.
     fn advance(&mut self, source: usize, from: u64) {
         match self.head(source, from) {
             Ok(head) => self.heads.extend(head.map(Reverse)),
@@ -232,7 +233,7 @@ impl Iterator for Entries<'_, '_> {
     }
 }
 
-/// An upload as `write_segment` wants it.
+/// Adapts an upload to what `write_segment` needs.
 struct Uploading(Option<Box<dyn Upload>>);
 
 impl io::Write for Uploading {

@@ -1,7 +1,7 @@
-//! Opening the live segments of a state: those that are open already stay, the others are opened side by side.
+//! Opens the live segments of a state. Segments that are already open are reused; the others are opened in parallel.
 //!
-//! On a bucket it is requests that take the time, so many small segments are fetched at once; large ones pass through
-//! memory in large pieces, a few at a time.
+//! With a bucket, requests take most of the time, so many small segments are fetched at once. Large ones are streamed
+//! in large pieces, a few at a time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,20 +22,19 @@ use crate::remote::{Read, is_far};
 pub(super) struct How<'h> {
     pub(super) cache_dir: Option<&'h Path>,
     pub(super) gather: &'h Gather,
-    /// By what large ones are read in place.
+    /// The remote from which large segments are read in place, if they are.
     pub(super) far: Option<&'h Arc<dyn Read>>,
 }
 
-/// Small segments that are fetched at once.
+/// How many small segments are fetched at once.
 const FETCHED_AT_ONCE: usize = 16;
-/// What a small one is.
+/// The size up to which a segment is small.
 const SMALL_BYTES_MAX: u64 = 1 << 20;
 
 impl Index {
-    /// Opens the live segments of `state`, taking over those that `before` has open already, and whether others
-    /// are read in place.
-    ///
-    /// Segments that cannot be mapped where they are get copied to `cache_dir`, or into memory without one.
+    /// Opens the live segments of `state`. Takes over those that `before` has open, and its choice whether large
+    /// segments are read in place. Segments that cannot be mapped in place are copied to `cache_dir`, or into memory
+    /// without one.
     ///
     /// # Errors
     /// Corrupt or not found, naming the segment.
@@ -80,19 +79,20 @@ impl Index {
         });
         let mut segments: Vec<LiveSegment> = others.par_iter().map(open).collect::<Result<_>>()?;
         segments.extend(at_once(&small, open)?);
-        // Copies come with segments: a look at the first opening and after that where one was opened will do.
+        // Copies are made only when segments are opened, so old ones are deleted at the first opening and after new
+        // segments.
         let has_new = known.is_empty() || !new.is_empty();
         if let Some(dir) = cache_dir.filter(|_| has_new) {
             forget_dropped(dir, state);
         }
-        // The largest first: that is where most chunks are.
+        // Largest first, because they have most chunks.
         segments.sort_by_key(|live| std::cmp::Reverse(live.segment.layout.chunks()));
         let far = before.far.clone();
         Ok(Self::over(segments, cache_dir.map(Path::to_owned), far))
     }
 }
 
-/// What `open` makes of each of these, by threads that wait for answers more than they work.
+/// Calls `open` for each item, on threads that mostly wait for answers.
 pub(super) fn at_once<T: Sync, O: Send>(
     segments: &[T],
     open: impl Fn(&T) -> Result<O> + Sync,

@@ -1,4 +1,4 @@
-//! One open segment: its bytes, wherever they are, and what somebody counts on in it.
+//! One open segment: its bytes, wherever they are, and which of its chunks somebody relies on.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -28,16 +28,16 @@ pub struct OpenSegment {
     pub id: SegmentId,
     pub(super) layout: SegmentLayout,
     pub(super) bytes: SegmentBytes,
-    /// Where this host has a copy of it.
+    /// The path of its copy on this host.
     copy: Option<PathBuf>,
-    /// Which chunks somebody deduplicated against.
+    /// The chunks that somebody deduplicated against.
     pub(super) relied: Bits,
-    /// The bases of its frames, once they are asked for.
+    /// The bases of its frames, computed on first use.
     wanted: Wanted,
 }
 
 impl Location {
-    /// That of an entry, whose frame and pack these are.
+    /// Builds the location of an entry from its frame and its pack.
     pub(super) fn placed(
         pack: &SegmentPack,
         frame: &SegmentFrame,
@@ -58,17 +58,17 @@ impl Location {
     }
 }
 
-/// Fails when one of `segments` is not what was written, down to the last byte. All cores read.
+/// Verifies all bytes of `segments`, on all cores.
 ///
 /// # Errors
-/// The damage of one of them.
+/// The first damage that is found.
 pub fn check_segments<S: AsRef<OpenSegment> + Sync>(segments: &[S]) -> Result<()> {
     let damage = |segment: &S| segment.as_ref().damage().map_or(Ok(()), Err);
     segments.par_iter().try_for_each(damage)
 }
 
 impl OpenSegment {
-    /// Opens segment `id`, whose object is what `info` says, as the log has it at `state`.
+    /// Opens segment `id`, whose object `info` describes, as named by the log at `state`.
     pub(super) fn open(
         remote: &dyn Read,
         how: &How<'_>,
@@ -121,7 +121,7 @@ impl OpenSegment {
         })
     }
 
-    /// A segment in memory.
+    /// Opens a segment in memory.
     pub(crate) fn from_bytes(bytes: Bytes) -> Result<Self> {
         let layout = SegmentLayout::parse("segment in memory", &bytes)?;
         Ok(Self {
@@ -134,7 +134,7 @@ impl OpenSegment {
         })
     }
 
-    /// What is wrong with it, when it is not what was written. A damaged copy on this host is removed.
+    /// Verifies the segment, and returns the error if it is damaged. A damaged copy on this host is removed.
     pub fn damage(&self) -> Option<Error> {
         if let SegmentBytes::Far(far) = &self.bytes {
             return far.damage().map(|error| error.hint(Remedy::RepairSegments));
@@ -143,7 +143,7 @@ impl OpenSegment {
         let Some(copy) = &self.copy else {
             return Some(error.hint(Remedy::RepairSegments));
         };
-        // What cannot be removed is found again.
+        // If the file cannot be removed, the next verification finds it again.
         drop(std::fs::remove_file(copy));
         let message = format!(
             "{}: its copy on this host was damaged, and has been removed: {}",
@@ -157,12 +157,12 @@ impl OpenSegment {
         )
     }
 
-    /// Whether it is read in place, or was at first.
+    /// Whether it was opened to be read in place, even if it has been copied since.
     pub(super) fn is_far(&self) -> bool {
         matches!(self.bytes, SegmentBytes::Far(_))
     }
 
-    /// By what it is looked up, if there is no copy yet.
+    /// Returns the reader for ranges, if there is no copy yet.
     pub(super) fn ranges(&self) -> Option<&FarSegment> {
         match &self.bytes {
             SegmentBytes::Far(far) => far.whole().is_none().then_some(far),
@@ -170,41 +170,41 @@ impl OpenSegment {
         }
     }
 
-    /// Whether it has a map of its own.
+    /// Whether it has a mapping of its own.
     pub(super) fn is_mapped(&self) -> bool {
         matches!(self.bytes, SegmentBytes::Mapped(_))
     }
 
-    /// Where this host keeps its copy, if it has one.
+    /// Returns the path of its copy on this host, if there is one.
     pub(crate) fn copy(&self) -> Option<&Path> {
         self.copy.as_deref()
     }
 
-    /// The segment's bytes. One that is read in place is copied; where that fails it has none, and nothing in it is found.
+    /// Returns the segment's bytes. A segment that is read in place is copied first; if that fails, returns no bytes.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.as_slice()
     }
 
-    /// Where its sections lie.
+    /// Returns the layout of its sections.
     pub fn layout(&self) -> &SegmentLayout {
         &self.layout
     }
 
-    /// The packs that it names, in order; those whose row is damaged are left out.
+    /// Iterates over the packs that it names, in order, without those whose rows are damaged.
     pub fn packs(&self) -> impl Iterator<Item = SegmentPack> {
         let positions = 0..self.layout.packs();
         positions.filter_map(|position| self.layout.pack(self.bytes(), position).ok())
     }
 
-    /// The entry at `position`.
+    /// Returns the entry at `position`.
     pub fn entry(&self, position: u64) -> Result<SegmentEntry> {
         self.layout.entry(self.bytes(), position)
     }
 
-    /// The chunk at `position` and where it lies.
+    /// Returns the chunk at `position` and its location.
     ///
     /// # Errors
-    /// Corrupt, when the segment points outside of itself; invalid input, when there is no such position.
+    /// Corrupt, when the segment refers to something outside of itself; invalid input, when there is no such position.
     pub fn located(&self, position: u64) -> Result<(ChunkId, Location)> {
         let entry = self.entry(position)?;
         let frame = self.layout.frame(self.bytes(), entry.frame)?;
@@ -219,7 +219,7 @@ impl OpenSegment {
         self.layout.bases() > 0
     }
 
-    /// Whether any of its frames is the difference to this chunk.
+    /// Whether any of its frames has this chunk as a base.
     pub(super) fn wants_as_base(&self, id: &ChunkId) -> Result<bool> {
         match self.has_deltas() {
             true => self.wanted.has(id, &self.layout, self.bytes()),
@@ -227,16 +227,16 @@ impl OpenSegment {
         }
     }
 
-    /// All bases of its frames, some of them more than once.
+    /// Iterates over the bases of all its frames, with repetitions.
     ///
     /// # Errors
-    /// Corrupt, when one is of no frame.
+    /// Corrupt, when a base belongs to no frame.
     pub(crate) fn bases(&self) -> impl Iterator<Item = Result<ChunkId>> + '_ {
         let rows = 0..self.layout.bases();
         rows.map(|at| self.layout.base(self.bytes(), at).map(|base| base.id))
     }
 
-    /// Whether the chunk at `position` lies in a delta.
+    /// Whether the chunk at `position` is in a delta.
     pub(super) fn is_delta(&self, position: u64) -> Result<bool> {
         Ok(self.has_deltas() && {
             let frame = self.entry(position)?.frame;
@@ -244,16 +244,16 @@ impl OpenSegment {
         })
     }
 
-    /// What the frame of the chunk at `position` is the difference to; nothing, if it is plain.
+    /// Returns the bases of the frame that holds the chunk at `position`; empty if the frame is plain.
     ///
     /// # Errors
-    /// Corrupt, when the segment points outside of itself; invalid input, when there is no such position.
+    /// Corrupt, when the segment refers to something outside of itself; invalid input, when there is no such position.
     pub fn bases_at(&self, position: u64) -> Result<Vec<ChunkId>> {
         let frame = self.entry(position)?.frame;
         self.layout.bases_of(self.bytes(), frame)
     }
 
-    /// How many of its chunks somebody counts on.
+    /// Returns how many of its chunks somebody relies on.
     pub(crate) fn relied_chunks(&self) -> u64 {
         self.relied.count().min(self.layout.chunks())
     }

@@ -1,9 +1,9 @@
-//! Tables: which of many segments may hold a chunk, by one look; in memory, or in a file of the host's cache.
+//! Tables: find the segments that may hold a chunk with one lookup; in memory, or in a file in the host's cache.
 //!
-//! An open-addressed hash table with linear probing; ids are hashes already. It says where to look and never what is
-//! there: a wrong guess costs one lookup. A file is mapped, so that it takes no memory of its own, serves all processes
-//! of the host and is there at once the next time; losing it costs time. Nothing proves that its slots are what was
-//! written: a reader that does not find a chunk which must be there asks each segment.
+//! An open-addressed hash table with linear probing; ids already are hashes. It only suggests segments: a wrong
+//! suggestion costs one lookup. A file is mapped, so it takes no memory of its own, serves all processes of the host
+//! and is available immediately; losing it costs time. Its slots have no checksum: a reader that misses a chunk which
+//! must exist searches all segments.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,28 +14,28 @@ use crate::error::{Error, Result};
 use crate::fs::{build_atomically, map, open_regular};
 use crate::id::{ChunkId, SegmentId};
 
-/// More slots than this are never looked at for one chunk. Ids that are hashes come nowhere near; where a segment
-/// names others, there is no table.
+/// The most slots that are searched for a chunk. Ids that are hashes never need as many; if a segment has other ids, no
+/// table is built.
 const PROBES_MOST: usize = 4096;
-/// Slots that are filled at once: they stay in the processor's cache.
+/// Slots that are filled together; they fit into the processor's cache.
 const PART_SLOTS: usize = 256 << 10;
-/// Segments that a slot can tell apart.
+/// The most segments that a slot can distinguish.
 pub(super) const SEGMENTS_MOST: usize = u16::MAX as usize;
 
-/// Where in the cache of a store.
+/// The directory in the cache of a store.
 pub(super) const DIR: &str = "lookups";
 const MAGIC: [u8; 8] = *b"STORELOK";
 const VERSION: u32 = 1;
-/// Magic, version, segments, homes.
+/// Bytes of magic, version, number of segments and number of homes.
 const HEAD_LEN: usize = 8 + 4 + 4 + 8;
 
-/// u16 which of the segments, counted from 1 (0 is free); u16 bytes of the id that its place does not tell.
+/// Two bytes for the segment, counted from 1 (0 means free), and two bytes of the id that its home does not determine.
 type Slot = [u8; 4];
 
-/// Leads from an id to some of the segments that it was made of.
+/// Maps an id to the segments that may hold it.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Places that an id can have. Behind them are slots for what the last of them push on.
+    /// The number of home slots. More slots follow for entries that overflow the last homes.
     homes: u64,
     slots: Slots,
 }
@@ -46,7 +46,7 @@ enum Slots {
     Mapped { map: Mmap, at: usize },
 }
 
-/// A table in a file, and of which segments.
+/// A table in a file, with its segments.
 #[derive(Debug)]
 pub(super) struct TableFile {
     pub(super) path: PathBuf,
@@ -55,7 +55,8 @@ pub(super) struct TableFile {
 }
 
 impl Table {
-    /// A table in memory. `ids` has for each segment its chunks in rising order, `chunks` in all.
+    /// Builds a table in memory. `ids` yields for each segment its chunks in ascending order; `chunks` is their total
+    /// number.
     pub(super) fn held<'i>(
         chunks: u64,
         ids: impl Iterator<Item: Iterator<Item = &'i [u8; ChunkId::LEN]>>,
@@ -71,7 +72,7 @@ impl Table {
         Some(Self { homes, slots })
     }
 
-    /// Which of its segments may hold a chunk, counted from 0, in no order.
+    /// Returns the indices of the segments that may hold a chunk, in no particular order.
     pub(super) fn segments(&self, id: &ChunkId) -> impl Iterator<Item = usize> {
         let (home, tag) = place(self.homes, &id.0);
         let probed = self.slots().get(home..).unwrap_or_default().iter();
@@ -94,7 +95,7 @@ impl Table {
 }
 
 impl TableFile {
-    /// Writes the table of `segments` below `cache_dir` and opens it; nothing, where their ids are no hashes.
+    /// Writes the table of `segments` below `cache_dir` and opens it. Returns `None` if their ids are not hashes.
     pub(super) fn write<'i>(
         cache_dir: &Path,
         segments: Vec<SegmentId>,
@@ -128,7 +129,7 @@ impl TableFile {
         }
     }
 
-    /// Opens the table at `path`; nothing, where that is none.
+    /// Opens the table at `path`; `None` if it is not a valid one.
     fn open(path: &Path) -> Option<Self> {
         let map = map(&open_regular(path).ok()?, &path.display().to_string()).ok()?;
         let (head, _) = map.split_at_checked(HEAD_LEN)?;
@@ -162,7 +163,7 @@ impl TableFile {
         })
     }
 
-    /// The tables below `cache_dir`.
+    /// Opens all tables below `cache_dir`.
     pub(super) fn all_in(cache_dir: &Path) -> Vec<Self> {
         let Ok(found) = std::fs::read_dir(cache_dir.join(DIR)) else {
             return Vec::new();
@@ -172,12 +173,12 @@ impl TableFile {
     }
 }
 
-/// Of which segments the table at `path` is.
+/// Returns the segments of the table at `path`.
 pub(super) fn segments_of(path: &Path) -> Option<Vec<SegmentId>> {
     TableFile::open(path).map(|file| file.segments)
 }
 
-/// Gives `put` all slots in order; nothing, where ids are no hashes.
+/// Passes all slots to `put`, in order. Returns `None` if ids are not hashes.
 fn fill<'i>(
     homes: u64,
     ids: impl Iterator<Item: Iterator<Item = &'i [u8; ChunkId::LEN]>>,
@@ -187,7 +188,7 @@ fn fill<'i>(
         return Ok(None);
     };
     let mut ids: Vec<_> = ids.map(Iterator::peekable).collect();
-    // A part, and behind it what it pushes on into the next one.
+    // One part, followed by the slots that overflow into the next part.
     let mut part = vec![Slot::default(); PART_SLOTS + PROBES_MOST];
     for first in (0..homes_len).step_by(PART_SLOTS) {
         let len = PART_SLOTS.min(homes_len - first);
@@ -215,7 +216,7 @@ fn fill<'i>(
     Ok(Some(()))
 }
 
-/// The slot that a chunk would have if it were alone, and its tag.
+/// Returns the home slot of a chunk, and its tag.
 fn place(homes: u64, id: &[u8; ChunkId::LEN]) -> (usize, [u8; 2]) {
     let [a, b, c, d, e, f, g, h, tag_high, tag_low, ..] = *id;
     let high = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
@@ -226,7 +227,7 @@ fn place(homes: u64, id: &[u8; ChunkId::LEN]) -> (usize, [u8; 2]) {
     )
 }
 
-/// A third of the slots stays free.
+/// Returns the number of homes, of which a third stays free.
 pub(super) fn homes_for(chunks: u64) -> u64 {
     chunks.saturating_add(chunks / 2).saturating_add(1)
 }

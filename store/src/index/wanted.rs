@@ -1,6 +1,6 @@
-//! Which chunks the deltas of a segment are the difference to.
+//! The chunks that deltas of a segment have as bases.
 //!
-//! Asked only of a chunk that lies in no plain frame, so the list is made when that happens first: 8 bytes a base.
+//! Only needed for a chunk that is in no plain frame, so the list is built on first use: 8 bytes per base.
 
 use std::sync::OnceLock;
 
@@ -8,15 +8,15 @@ use crate::error::Result;
 use crate::format::SegmentLayout;
 use crate::id::ChunkId;
 
-/// The first 8 bytes of the bases of a segment, in order.
+/// The first 8 bytes of the bases of a segment, sorted.
 #[derive(Debug, Default)]
 pub(super) struct Wanted(OnceLock<Vec<u64>>);
 
 impl Wanted {
-    /// Whether the deltas of the segment with these `bytes` need the chunk `id`.
+    /// Whether deltas of the segment with these `bytes` have the chunk `id` as a base.
     ///
     /// # Errors
-    /// Corrupt, when a base is of no frame.
+    /// Corrupt, when a base belongs to no frame.
     pub(super) fn has(&self, id: &ChunkId, layout: &SegmentLayout, bytes: &[u8]) -> Result<bool> {
         let starts = match self.0.get() {
             Some(starts) => starts,
@@ -29,7 +29,7 @@ impl Wanted {
                 self.0.get_or_init(|| starts)
             }
         };
-        // Two ids that begin alike do no harm: one chunk more is stored in a plain frame.
+        // Two ids with the same beginning do no harm: one more chunk is stored in a plain frame.
         Ok(starts.binary_search(&start(id)).is_ok())
     }
 }
