@@ -1,7 +1,7 @@
-//! A damaged block of a checkpoint, made again from an older checkpoint and the log entries after it.
+//! Rebuilds a damaged block of a checkpoint from an older checkpoint and the log entries after it.
 //!
-//! The log says all that a checkpoint does, and a checkpoint is written in one way only. So the block is the same, byte
-//! for byte, or its sum says that it is not; then it stays damaged. Writes nothing: that is for a repair.
+//! The log contains everything that a checkpoint does, and a checkpoint has only one encoding. So the rebuilt block is
+//! the same, byte for byte; if its checksum differs, the block stays damaged. Writes nothing: that is left to a repair.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,14 +17,14 @@ use crate::id::StoreId;
 use crate::remedy::Remedy;
 use crate::remote::Read;
 
-/// The log that checkpoints are made again from, and who is told.
+/// The log from which checkpoints are rebuilt, and a callback that is told about each rebuilt block.
 pub(crate) struct Again {
     pub(crate) remote: Arc<dyn Read>,
     pub(crate) store: StoreId,
     pub(crate) tell: Box<dyn Fn(Error) + Send + Sync>,
 }
 
-/// A checkpoint that can be made again.
+/// A checkpoint that can be rebuilt.
 #[derive(Debug)]
 struct Mended {
     source: Arc<dyn Source>,
@@ -35,7 +35,7 @@ struct Mended {
 }
 
 impl Again {
-    /// The checkpoint at `number`, which `source` reads.
+    /// Wraps `source`, which reads the checkpoint at `number`.
     pub(super) fn over(
         self: &Arc<Self>,
         source: Arc<dyn Source>,
@@ -65,7 +65,7 @@ impl Mended {
             again: Some(&self.again),
             ..CheckpointPlace::new(self.again.remote.as_ref())
         };
-        // Its end, which says what it is written on, was right when it was opened.
+        // The end of the object was valid when it was opened, so its list of layers can be trusted.
         let known = Checkpoint::open(&key, Arc::clone(&self.source), self.bytes)?;
         let state = load_over(place, self.again.store, self.number)?;
         encoded(&state, known.layers()).map(Bytes::from)

@@ -1,6 +1,6 @@
-//! Checkpoints in a store: opened where they are, written when they are due.
+//! Checkpoints in a store: how they are opened, and when and how they are written.
 //!
-//! A small one is read whole. Of a large one the end is read, and its rows block by block when they are asked for.
+//! A small checkpoint is read whole. Of a large one only the end is read, and its rows block by block on demand.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,36 +21,36 @@ use crate::remote::{Read, Write, is_far, is_passing};
 
 /// Checkpoints up to this size are read whole.
 const WHOLE_BYTES_MAX: u64 = 256 << 10;
-/// The rows of refs are fetched together where they take at most so many bytes.
+/// The rows of refs are fetched together if they have at most this many bytes.
 const TOGETHER_BYTES_MAX: u64 = 4 << 20;
-/// A checkpoint that may have more bytes is written piece by piece.
+/// A checkpoint that may be larger than this is written piece by piece.
 const HELD_BYTES_MAX: u64 = 4 << 20;
-/// A layer stays when it has so many times the bytes of what is above it, and not fewer than these.
+/// A layer is kept if it has at least [`LAYER_BYTES_MIN`] bytes and this many times the bytes above it.
 const LAYER_RATIO: u64 = 8;
 const LAYER_BYTES_MIN: u64 = 256 << 10;
-/// Most layers of a checkpoint that is written.
+/// Most layers of a checkpoint in the store.
 const LAYERS_MAX: usize = 2;
-/// About the bytes of a row.
+/// Approximate size of a row.
 const ROW_BYTES: u64 = 100;
-/// Most bytes of a remembered state that are read.
+/// Largest remembered state that is read.
 const STATE_BYTES_MAX: u64 = 1 << 30;
 
-/// A store that is asked again later for pieces of its checkpoints, and where this host keeps these.
+/// A store from which pieces of checkpoints are read later, and the directory of this host for copies of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Far {
     pub(crate) remote: Arc<dyn Read>,
     pub(crate) dir: Option<PathBuf>,
 }
 
-/// Where checkpoints are read.
+/// Where and how checkpoints are read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CheckpointPlace<'p> {
     pub(crate) remote: &'p dyn Read,
-    /// Without it, what lies in no file is read whole.
+    /// If absent, checkpoints that are not in files are read whole.
     pub(crate) far: Option<&'p Far>,
-    /// Without it, a damaged block is an error.
+    /// If absent, a damaged block is an error.
     pub(crate) again: Option<&'p Arc<Again>>,
-    /// For those who only read: where each request takes long, every second entry is taken from its copy.
+    /// For readers only: if requests are slow, every second entry is read from the copy in the next one.
     pub(crate) by_copies: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct CheckpointPlace<'p> {
 struct Opening {
     source: Arc<dyn Source>,
     bytes: u64,
-    /// All of them are in memory.
+    /// Whether all bytes are in memory.
     is_held: bool,
     ranges: Option<Arc<Ranges>>,
 }
@@ -73,7 +73,7 @@ impl<'p> CheckpointPlace<'p> {
         }
     }
 
-    /// The checkpoint at `number`, if it is there, whole and of this store.
+    /// Reads the checkpoint at `number`. Returns `None` if it is missing, damaged or of another store.
     pub(crate) fn read(
         self,
         number: u64,
@@ -84,18 +84,18 @@ impl<'p> CheckpointPlace<'p> {
             Ok(state) if store.is_known() && state.store != store => Ok(None),
             Ok(state) => Ok(Some(state)),
             Err(error) => match error.kind() {
-                // Gone since it was listed, damaged, or of another program.
+                // It was deleted after the listing, is damaged or was written by a newer program.
                 Kind::NotFound | Kind::Conflict | Kind::Corrupt | Kind::Unsupported => Ok(None),
                 _ => Err(error),
             },
         }
     }
 
-    /// The checkpoint at `number`, which has `bytes` if they are known.
+    /// Opens the checkpoint at `number`, which has `bytes` bytes if known.
     ///
     /// # Errors
-    /// Corrupt, when it or one of its layers is not what was written, as far as that was read; not found, when one
-    /// of them is not there.
+    /// Corrupt, when the parts that were read, of the checkpoint or of a layer, are damaged; not found, when the
+    /// checkpoint or a layer is missing.
     pub(crate) fn open(self, number: u64, bytes: Option<u64>) -> Result<State> {
         let key = checkpoint_key(number);
         let bytes = bytes.map_or_else(|| self.remote.size(&key), Ok)?;
@@ -106,10 +106,10 @@ impl<'p> CheckpointPlace<'p> {
         self.over_layers(checkpoint)
     }
 
-    /// The state that this host has written to `path`.
+    /// Reads the state that this host wrote to `path`.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// As for [`Self::open`].
     pub(crate) fn remembered(self, path: &Path) -> Result<State> {
         let bytes = read_regular(path, STATE_BYTES_MAX)
             .map_err(|source| Error::io("read", path, source))?;
@@ -184,7 +184,7 @@ impl<'p> CheckpointPlace<'p> {
 }
 
 impl Opening {
-    /// What is at hand is looked at now.
+    /// Verifies what is already in memory.
     fn begin(&self, table: &RefTable) -> Result<()> {
         if self.is_held && self.bytes <= WHOLE_BYTES_MAX {
             table.verify()?;
@@ -199,7 +199,7 @@ impl Opening {
     }
 }
 
-/// Whether a checkpoint follows the entry that `state` ends with: by number, or because the entry is large.
+/// Whether a checkpoint should follow the last entry of `state`, because of its number or its size.
 pub(super) fn is_due(remote: &dyn Read, state: &State) -> bool {
     let entry = state.newest.0.as_ref().map_or(0, |text| text.len());
     let every = match is_far(remote) && !is_passing(&remote.url()) {
@@ -209,10 +209,10 @@ pub(super) fn is_due(remote: &dyn Read, state: &State) -> bool {
     state.number.is_multiple_of(every) || entry >= ENTRY_BYTES_DUE
 }
 
-/// Writes the checkpoint of `state`. What is large and has changed little is left to the checkpoints before.
+/// Writes the checkpoint of `state`. Large layers that have changed little are reused.
 ///
 /// # Errors
-/// When it cannot be written, or one that it is based on cannot be read.
+/// When it cannot be written, or a checkpoint that it is based on cannot be read.
 pub(crate) fn write(remote: &dyn Write, state: &State) -> Result<()> {
     let layers = layers(state);
     let key = checkpoint_key(state.number);
@@ -224,10 +224,10 @@ pub(crate) fn write(remote: &dyn Write, state: &State) -> Result<()> {
     upload.finish()
 }
 
-/// Writes `state` to a file of this host, but for what checkpoints in the store have.
+/// Writes `state` to a file of this host, without the rows that checkpoints in the store have.
 ///
 /// # Errors
-/// As [`write`].
+/// As for [`write`].
 pub(super) fn remember(path: &Path, state: &State) -> Result<()> {
     let mut layers = stored(state);
     let above = layers.len().saturating_sub(CHECKPOINT_LAYERS_MAX);
@@ -249,7 +249,7 @@ pub(super) fn encoded(state: &State, layers: &[Layer]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The last tables of a state that are checkpoints in the store, the newest first.
+/// Returns the last tables of a state that are checkpoints in the store, newest first.
 fn stored(state: &State) -> Vec<Layer> {
     let tables = state.refs.tables().iter().rev();
     let mut layers: Vec<Layer> = tables.map_while(|table| table.layer()).collect();
@@ -257,8 +257,8 @@ fn stored(state: &State) -> Vec<Layer> {
     layers
 }
 
-/// The layers on which the checkpoint of `state` is written: so that each byte is written again a number of times
-/// that grows with the logarithm of all of them.
+/// Returns the layers for the checkpoint of `state`. They are chosen so that each byte is rewritten a number of times
+/// that grows only with the logarithm of the total size.
 fn layers(state: &State) -> Vec<Layer> {
     let mut layers = stored(state);
     while let Some(top) = layers.first() {
@@ -272,7 +272,7 @@ fn layers(state: &State) -> Vec<Layer> {
     layers
 }
 
-/// About the bytes of what changed, and of all tables but the last `kept`.
+/// Estimates the bytes of the changes and of all tables except the last `kept`.
 fn bytes_above(state: &State, kept: usize) -> u64 {
     let tables = state.refs.tables();
     let above = tables

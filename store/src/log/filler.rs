@@ -1,8 +1,8 @@
-//! Filler: what replaces an entry that was given up, so that the entries after it can follow.
+//! Filler: replaces an entry that was given up, so that the entries after it can follow.
 //!
-//! What a lost entry changed is not known. The entries behind it presuppose some of it: that numbers of versions are
-//! used up, that a version or a segment is there which they drop. Only that much is invented, in the lost entry right
-//! before the one that needs it. An invented version is an empty file, and is dropped only by those who say so.
+//! The changes of a lost entry are unknown, but later entries presuppose some of them: used version numbers, and
+//! versions or segments that they drop. Only these are made up, in the nearest lost entry before the one that needs
+//! them. A made-up version is an empty file, and is dropped again unless a later entry drops or pins it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,27 +15,26 @@ use crate::format::{
 };
 use crate::id::{CommitId, EntryId, SegmentId, StoreId};
 
-/// A place in the log whose entry is lost.
+/// A lost entry in the log.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Gap {
-    /// The id of the entry before it, if that is known.
+    /// The id of the entry before the gap, if known.
     pub(super) prev: Option<EntryId>,
-    /// By what the entry after it names it, if that is known.
+    /// The id by which the next entry refers to the lost one, if known.
     pub(super) named: Option<EntryId>,
 }
 
-/// What entries behind lost ones presuppose.
+/// The changes that later entries presuppose.
 #[derive(Default)]
 pub(super) struct Presupposed {
-    /// By the number of the lost entry that is to make it up.
+    /// The changes to make up, by the number of the lost entry that will contain them.
     changes: BTreeMap<u64, Vec<Change>>,
-    /// Versions that are made up and not dropped at once.
+    /// Made-up versions that are not dropped immediately.
     versions: Vec<(RefName, u64)>,
 }
 
 impl Presupposed {
-    /// What `entries` presuppose that neither `state`, which is the one before the first lost entry, nor they
-    /// themselves bring along.
+    /// Computes what `entries` presuppose beyond `state`, the state before the first lost entry, and their own changes.
     pub(super) fn by(
         state: &State,
         lost: &BTreeMap<u64, Gap>,
@@ -55,13 +54,13 @@ impl Presupposed {
         Ok(found)
     }
 
-    /// What the entry in the place of `number` has to change.
+    /// Removes and returns the changes that the replacement of entry `number` must contain.
     pub(super) fn take(&mut self, number: u64) -> Vec<Change> {
         self.changes.remove(&number).unwrap_or_default()
     }
 
-    /// Drops what is made up and still live in `state`: a version that was pinned by an entry that is there, and set
-    /// by one that is lost.
+    /// Returns changes that drop the made-up versions still live in `state`: a readable entry pinned them, and a lost
+    /// entry had set them.
     pub(super) fn left_in(self, state: &State) -> Result<Vec<Change>> {
         let mut left = Vec::new();
         for (name, version) in self.versions {
@@ -73,19 +72,19 @@ impl Presupposed {
     }
 }
 
-/// What is there when an entry is looked at.
+/// What is known when an entry is examined.
 struct Known<'a> {
-    /// What was there before all of them.
+    /// The state before all entries.
     state: &'a State,
-    /// Of refs that entries have set, the newest number, and these versions.
+    /// For refs that entries have set: the newest number and these versions.
     last: BTreeMap<&'a RefName, u64>,
     versions: BTreeSet<(&'a RefName, u64)>,
     segments: BTreeSet<SegmentId>,
-    /// Versions that some entry drops or pins.
+    /// Versions that an entry drops or pins.
     spoken_of: BTreeSet<(&'a RefName, u64)>,
 }
 
-/// What must be made up for one change.
+/// The changes to make up for one change.
 #[derive(Default)]
 struct Needed {
     changes: Vec<Change>,
@@ -109,7 +108,7 @@ impl<'a> Known<'a> {
         known
     }
 
-    /// What `change` needs beforehand; takes it in.
+    /// Returns what must exist before `change`, and then adds the change to what is known.
     fn needs(&mut self, change: &'a Change, entry: u64) -> Result<Needed> {
         let mut needed = Needed::default();
         match change {
@@ -146,7 +145,7 @@ impl<'a> Known<'a> {
         Ok(needed)
     }
 
-    /// Makes up the versions of `name` up to `until` that nobody has set.
+    /// Makes up the versions of `name` up to `until` that no entry has set.
     fn make_up(&mut self, name: &'a RefName, until: u64, needed: &mut Needed) -> Result<()> {
         let last = match self.last.get(name) {
             Some(last) => *last,
@@ -185,7 +184,7 @@ fn empty(name: &RefName, version: u64) -> Change {
     }
 }
 
-/// Whether it is an entry in the place of one that was lost.
+/// Whether an entry replaces a lost one.
 pub(super) fn is_one(entry: &LogEntry) -> bool {
     entry.commit == commit_id(entry.number)
 }
@@ -197,7 +196,7 @@ fn commit_id(number: u64) -> CommitId {
     CommitId(commit)
 }
 
-/// An entry in the place of one that was lost: the same, whoever makes it.
+/// Returns the replacement of a lost entry. It is the same for every program that makes it.
 pub(super) fn filler(store: StoreId, number: u64, gap: Gap, changes: Vec<Change>) -> LogEntry {
     LogEntry {
         number,

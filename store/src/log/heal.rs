@@ -1,9 +1,10 @@
-//! Heal: missing or damaged entries are put back as the entry after them says. What nothing stands in for is given up,
-//! if the caller accepts that.
+//! Heal: restores missing or damaged entries from the copies in later entries. Entries without a copy are given up if
+//! the caller accepts that.
 //!
-//! Putting back is always safe, however often and by whomever it is done: the bytes mean what they meant. Giving up is
-//! decided by one put-if-absent of the next entry, which says from which entry on. A writer that worked with more than
-//! the log has now finds that entry before its own and starts again. No readable entry is ever changed.
+//! Restoring is always safe, no matter how often and by whom it is done, because the meaning of the entry stays the
+//! same. Giving up is decided by one put-if-absent of the next entry, which names the first entry that is given up. A
+//! writer that relied on lost entries finds that entry before its own and starts again. No readable entry is ever
+//! changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,53 +20,53 @@ use crate::remedy::Remedy;
 use crate::remote::{Created, Read, Write};
 use crate::retry::VAIN_MAX;
 
-/// Entries that are asked for at once.
+/// How many entries are requested at once.
 const ENTRIES_AT_ONCE: u64 = 64;
 
-/// What a look at the log, or healing it, came to.
+/// The result of examining or healing the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Healed {
-    /// Entries that were put back.
+    /// Entries that were restored.
     pub restored: Vec<u64>,
-    /// Entries that are given up: what they changed is not known.
+    /// Entries that were given up: their changes are unknown.
     pub lost: Vec<u64>,
-    /// Entries that are gone or damaged and are needed no more, since a checkpoint stands in for them.
+    /// Entries that are missing or damaged but not needed, because a checkpoint covers them.
     pub kept: Vec<u64>,
 }
 
-/// What is wrong with a log.
+/// The defects of a log.
 struct Look {
     store: StoreId,
-    /// The newest checkpoint that can be read; 0 for none.
+    /// The newest checkpoint that can be read; 0 if there is none.
     base: u64,
-    /// The id of the entry that it ends with.
+    /// The id of the last entry in that checkpoint.
     base_entry: Option<EntryId>,
-    /// The newest entry that anything is known of.
+    /// The newest entry of which there is any sign.
     newest: u64,
-    /// Entries with a copy, that is put back.
+    /// Bad entries of which there is a copy, to be restored.
     copies: BTreeMap<u64, (LogEntry, EntryText)>,
-    /// Entries without, that no checkpoint stands in for, and what is known of the ids around them.
+    /// Bad entries without a copy that no checkpoint covers, and the known ids around them.
     lost: BTreeMap<u64, Gap>,
     kept: BTreeSet<u64>,
-    /// The log ends before its checkpoint.
+    /// Whether the log ends before its newest checkpoint.
     is_short: bool,
-    /// The id of the entry that was looked at last, if it is known.
+    /// The id of the entry that was examined last, if known.
     last: Option<EntryId>,
 }
 
-/// What [`heal`] would do.
+/// Returns what [`heal`] would do.
 ///
 /// # Errors
-/// Unsupported, when a newer program wrote an entry; when the store does not answer.
+/// Unsupported, when a newer program wrote an entry; also when the store does not answer.
 pub fn diagnose(remote: &dyn Read, store: StoreId) -> Result<Healed> {
     Ok(Look::at(remote, store)?.told())
 }
 
-/// Puts back what can be put back. What nothing stands in for is given up, if `accept_loss` says so.
+/// Restores all entries that can be restored. If `accept_loss` is set, gives up the others.
 ///
 /// # Errors
-/// Corrupt, when something would have to be given up and must not, or the entries after it cannot be
-/// understood without it: nothing is changed then but for what was put back. As [`diagnose`].
+/// Corrupt, when an entry would have to be given up without permission, or later entries make no sense without it; in
+/// that case, only restored entries have changed. Also as for [`diagnose`].
 pub fn heal(remote: &dyn Write, store: StoreId, who: &Who, accept_loss: bool) -> Result<Healed> {
     let mut done = Healed::default();
     for _ in 0..VAIN_MAX {
@@ -83,7 +84,7 @@ pub fn heal(remote: &dyn Write, store: StoreId, who: &Who, accept_loss: bool) ->
         }
         done.lost.extend(look.lost.keys());
         if look.is_short {
-            // What came behind it left no trace in the log: the state of the checkpoint is the newest there is.
+            // No entry after the checkpoint left a trace, so the state of the checkpoint is the newest.
             let gap = Gap {
                 prev: None,
                 named: look.base_entry,
@@ -100,11 +101,11 @@ pub fn heal(remote: &dyn Write, store: StoreId, who: &Who, accept_loss: bool) ->
     )
 }
 
-/// Goes on with a log that was rolled back: entries from the next one to `until`, which writers of objects in the
-/// store have known, are given up. The number of the entry that says so.
+/// Continues a log that was rolled back: gives up the entries from the next one to `until`, which writers of objects in
+/// the store had seen. Returns the number of the entry that records this.
 ///
 /// # Errors
-/// Conflict, when somebody else wrote the next entry; when the store does not answer.
+/// Conflict, when somebody else wrote the next entry; also when the store does not answer.
 pub fn give_up_until(remote: &dyn Write, state: &State, who: &Who, until: u64) -> Result<u64> {
     let mut outside = System;
     let changes = vec![Change::CondemnPacks { packs: Vec::new() }];
@@ -138,7 +139,7 @@ impl Look {
             is_short: false,
             last: None,
         };
-        // A listing may be late, so that entries may follow; those are asked for.
+        // The listing may be stale, so later entries are requested directly.
         while read_entry(remote, look.newest + 1).is_ok_and(|entry| entry.is_some()) {
             look.newest += 1;
         }
@@ -150,7 +151,7 @@ impl Look {
         Ok(look)
     }
 
-    /// Reads every entry from the first on.
+    /// Reads all entries from the first on.
     fn read_all(&mut self, remote: &dyn Read) -> Result<()> {
         let mut next = 1;
         while next <= self.newest {
@@ -183,7 +184,8 @@ impl Look {
         Ok(())
     }
 
-    /// Whether `entry` belongs where it lies, behind the one that was looked at before it; goes on behind it then.
+    /// Whether `entry` is of this store and follows the entry examined before it. If so, it becomes the last examined
+    /// one.
     fn takes(&mut self, entry: &LogEntry) -> Result<bool> {
         let number = entry.number;
         let is_of_this = !self.store.is_known() || entry.store == self.store;
@@ -254,8 +256,8 @@ impl Look {
         .hint(hint)
     }
 
-    /// Decides by the next entry that what is lost changed nothing, and fills its places; false when somebody else
-    /// wrote that entry first.
+    /// Gives up the lost entries by writing the next entry, and then writes their replacements. Returns false when
+    /// somebody else wrote that entry first.
     fn give_up(&self, remote: &dyn Write, who: &Who) -> Result<bool> {
         let (fillers, made_up) = self.fillers(remote)?;
         let (newest, text) = match fillers.get(&self.newest) {
@@ -265,8 +267,8 @@ impl Look {
                 Err(error) => return Err(error),
             },
         };
-        // Segments of the lost entries are live no more. Like after any condemnation, whoever counts on what was
-        // there (writers under way, caches of unchanged files) looks again.
+        // Segments that lost entries added are no longer live. As after any condemnation, writers in progress and stat
+        // caches must validate again what they rely on.
         let mut changes = vec![Change::CondemnPacks { packs: Vec::new() }];
         changes.extend(made_up);
         let mut outside = System;
@@ -291,19 +293,19 @@ impl Look {
             put_back(remote, filler, &filler.encode()?)?;
         }
         let state = go_on(CheckpointPlace::new(remote), self.state_before(remote)?)?.whole()?;
-        // So that older checkpoints, and programs that know nothing of this, are not asked.
+        // With this checkpoint, no program has to use older checkpoints or understand replacements.
         write_checkpoint(remote, &state)?;
         Ok(true)
     }
 
-    /// The state before the first lost entry.
+    /// Returns the state before the first lost entry.
     fn state_before(&self, remote: &dyn Read) -> Result<State> {
         let first = self.lost.keys().next().copied().unwrap_or(1);
         load_at(remote, self.store, first - 1)
     }
 
-    /// What stands in the places of lost entries: nothing, but for what the entries behind them presuppose. And the
-    /// changes that take back what was made up for these and is still there behind the last of them.
+    /// Returns the replacements of lost entries, which contain only what later entries presuppose, and the changes that
+    /// remove made-up things that are still live after the last entry.
     fn fillers(&self, remote: &dyn Read) -> Result<(BTreeMap<u64, LogEntry>, Vec<Change>)> {
         let Some(first) = self.lost.keys().next().copied() else {
             return Ok(<_>::default());
@@ -335,7 +337,7 @@ impl Look {
     }
 }
 
-/// Puts `entry` into its place, where nothing lies that can be read and follows what is before it.
+/// Writes `entry` to its place, unless a readable entry there follows the previous one.
 fn put_back(remote: &dyn Write, entry: &LogEntry, text: &[u8]) -> Result<()> {
     let key = log_key(entry.number);
     let mut bytes = text.to_vec();
@@ -356,7 +358,7 @@ fn put_back(remote: &dyn Write, entry: &LogEntry, text: &[u8]) -> Result<()> {
     }
 }
 
-/// The entry before `number`, if it can be read.
+/// Returns the entry before `number`, if it can be read.
 fn before(remote: &dyn Read, number: u64) -> Result<Option<(LogEntry, EntryText)>> {
     let before = number.saturating_sub(1);
     match remote.get(&log_key(before)) {
@@ -366,7 +368,7 @@ fn before(remote: &dyn Read, number: u64) -> Result<Option<(LogEntry, EntryText)
     }
 }
 
-/// The newest checkpoint that can be read, and the id of the entry that it ends with.
+/// Returns the newest readable checkpoint, and the id of its last entry.
 fn base(remote: &dyn Read, store: StoreId) -> Result<(u64, Option<EntryId>)> {
     for (number, bytes) in checkpoints(remote)? {
         if let Some(state) = CheckpointPlace::new(remote).read(number, Some(bytes), store)? {

@@ -1,7 +1,7 @@
-//! What can be known of a log: its newest state, and the evidence that there was more.
+//! What can be known of a log: its newest state, and evidence that entries are missing.
 //!
-//! Listings may show too little, never too much: what a listing shows after the end is evidence; what it does not show
-//! is not. A reader continues with what is known; a writer or collector must not.
+//! Listings may show too few keys, never too many. So an entry that a listing shows after the end is evidence of loss,
+//! but one that it does not show proves nothing. A reader continues with what is known; a writer or collector must not.
 
 use super::listed::Listed;
 use super::{CheckpointPlace, exists, read_entry, read_on};
@@ -14,21 +14,21 @@ use crate::id::{EntryId, StoreId};
 use crate::remedy::Remedy;
 use crate::remote::Read;
 
-/// A state, and whether it is sure to be the newest.
+/// A state, and whether it certainly is the newest.
 #[derive(Debug)]
 pub struct Known {
     /// The newest state that can be known.
     pub state: State,
-    /// What says that more was there, or that an entry on the way is damaged. A reader may go on; a writer or collector
-    /// must not.
+    /// Evidence that the log once had more entries, or that an entry is damaged. A reader may continue; a writer or
+    /// collector must not.
     pub damage: Option<Error>,
 }
 
 impl Known {
-    /// The state, for a writer or a collector.
+    /// Returns the state, for a writer or a collector.
     ///
     /// # Errors
-    /// The damage, when there is any.
+    /// The damage, if there is any.
     pub fn whole(self) -> Result<State> {
         match self.damage {
             Some(damage) => Err(damage),
@@ -37,25 +37,25 @@ impl Known {
     }
 }
 
-/// The state now: the newest readable checkpoint, and every entry after it. A checkpoint that is
-/// missing from the listing, stale or broken costs time, nothing else.
+/// Loads the current state: the newest readable checkpoint and every entry after it. A checkpoint that is damaged,
+/// stale or missing from the listing costs only time.
 ///
 /// # Errors
-/// Corrupt, naming the key, when an entry is damaged, or missing although something says that it was there;
-/// unsupported, when a newer program wrote it.
+/// Corrupt, naming the key, when an entry is damaged, or missing despite evidence that it existed; unsupported, when a
+/// newer program wrote it.
 pub fn load(remote: &dyn Read) -> Result<State> {
     load_known(remote, StoreId::default())?.whole()
 }
 
-/// [`load`] for a reader: the newest state that can be known of this store.
+/// Like [`load`], for a reader: returns the newest state that can be known.
 ///
 /// # Errors
-/// Unsupported, when a newer program wrote an entry; when the store does not answer.
+/// Unsupported, when a newer program wrote an entry; also when the store does not answer.
 pub fn load_known(remote: &dyn Read, store: StoreId) -> Result<Known> {
     load_known_from(CheckpointPlace::new(remote), store)
 }
 
-/// [`load_known`], with checkpoints as they are read there.
+/// Like [`load_known`], but reads checkpoints through `place`.
 pub(crate) fn load_known_from(place: CheckpointPlace<'_>, store: StoreId) -> Result<Known> {
     let remote = place.remote;
     let checkpoints = checkpoints(remote)?;
@@ -63,7 +63,7 @@ pub(crate) fn load_known_from(place: CheckpointPlace<'_>, store: StoreId) -> Res
     for &(number, bytes) in &checkpoints {
         if let Some(state) = place.read(number, Some(bytes), store)? {
             match go_on(place, state) {
-                // Its writer did not know yet that an entry before it was given up.
+                // The writer of this checkpoint did not know that an entry before it was given up.
                 Err(error) if error.kind() == Kind::Conflict => {}
                 gone_on => {
                     known = Some(gone_on?);
@@ -86,15 +86,15 @@ pub(crate) fn load_known_from(place: CheckpointPlace<'_>, store: StoreId) -> Res
     Ok(known)
 }
 
-/// The state after entry `number`.
+/// Loads the state after entry `number`.
 ///
 /// # Errors
-/// As [`load`]; not found, when the log does not reach so far.
+/// As for [`load`]; not found, when the log has no such entry.
 pub fn load_at(remote: &dyn Read, store: StoreId, number: u64) -> Result<State> {
     load_at_from(CheckpointPlace::new(remote), store, number)
 }
 
-/// [`load_at`], with checkpoints as they are read there.
+/// Like [`load_at`], but reads checkpoints through `place`.
 pub(crate) fn load_at_from(
     place: CheckpointPlace<'_>,
     store: StoreId,
@@ -103,7 +103,7 @@ pub(crate) fn load_at_from(
     load_between(place, store, (number, number))
 }
 
-/// The state after entry `number`, as the checkpoints before and the log have it.
+/// Loads the state after entry `number` from earlier checkpoints and the log, without the checkpoint at `number`.
 pub(super) fn load_over(place: CheckpointPlace<'_>, store: StoreId, number: u64) -> Result<State> {
     load_between(place, store, (number.saturating_sub(1), number))
 }
@@ -140,13 +140,13 @@ fn load_between(
     Ok(state)
 }
 
-/// Reads on from `state` to the end of the log, or to where it can be known no more.
+/// Reads from `state` to the end of the log, or as far as the log can be read.
 pub(super) fn go_on(place: CheckpointPlace<'_>, state: State) -> Result<Known> {
     let listed = Listed::ask(place.remote, state.number)?;
     go_on_by(place, state, listed.as_ref())
 }
 
-/// [`go_on`], where a listing shows what is behind `state`.
+/// Like [`go_on`], with a listing of the entries after `state`.
 pub(super) fn go_on_by(
     place: CheckpointPlace<'_>,
     mut state: State,
@@ -179,8 +179,8 @@ pub(super) fn go_on_by(
     }
 }
 
-/// Evidence that the log does not end with `state`, or did not end there once; none when it does. What was only
-/// being written is read. It ends at `known`, if that was seen.
+/// Returns evidence that the log does not end, or once did not end, with `state`; `None` if there is none. Reads
+/// entries that were just being written. `known` is where the log ends, if that was already determined.
 fn past_the_end(
     remote: &dyn Read,
     state: &mut State,
@@ -218,17 +218,17 @@ fn past_the_end(
     }
 }
 
-/// Where the log ends, seen from one entry.
+/// Where the log ends, relative to one entry.
 pub(super) enum End {
-    /// With it.
+    /// With this entry.
     Here,
-    /// Before it: it is gone.
+    /// Before this entry, which is missing.
     Before,
-    /// Behind it: this is the first entry that a listing shows there.
+    /// After this entry; names the first later entry in a listing.
     Behind(u64),
 }
 
-/// Asks for a listing of the entry and what is behind it; one that comes late shows less, never more.
+/// Lists the keys from the entry on. A stale listing shows too few, never too many.
 pub(super) fn end_of(remote: &dyn Read, number: u64) -> Result<End> {
     let mut is_there = number == 0;
     let mut later: Option<u64> = None;
@@ -245,24 +245,24 @@ pub(super) fn end_of(remote: &dyn Read, number: u64) -> Result<End> {
     }
 }
 
-/// The numbers of the entries that a listing shows, from `number` on.
+/// Returns the numbers of the entries in a listing, from `number` on.
 pub(super) fn listing(remote: &dyn Read, number: u64) -> Result<Vec<u64>> {
     let keys = remote.keys_after(LOG_PREFIX, &log_key(number.saturating_sub(1)))?;
     let numbers = keys.iter().filter_map(|key| parse_log_key(key));
     Ok(numbers.filter(|found| *found >= number).collect())
 }
 
-/// What a state that did not read its newest entry finds there.
+/// What is stored under the key of a state's last entry.
 pub(super) enum Found {
-    /// The entry that it ends with.
+    /// The entry that the state ends with.
     Right(EntryText),
-    /// None, or a damaged one: the checkpoint that the state comes from stands in for it.
+    /// No entry or a damaged one; the checkpoint that the state comes from covers it.
     Nothing,
-    /// One of another history.
+    /// An entry of another history.
     Another(Error),
 }
 
-/// Looks whether the entry that `state` ends with is the one that it knows.
+/// Compares the stored entry with the last entry of `state`.
 pub(super) fn newest_of(remote: &dyn Read, state: &State) -> Result<Found> {
     let number = state.number;
     let found = remote
@@ -278,8 +278,8 @@ pub(super) fn newest_of(remote: &dyn Read, state: &State) -> Result<Found> {
     }
 }
 
-/// What entry `number` was, and its text: as the entry after it says, or as it says itself where only its copy of the
-/// one before is damaged.
+/// Returns entry `number` and its text: from the copy in the next entry, or from its own object if only the copy in
+/// that object is damaged.
 pub(crate) fn copy_of(remote: &dyn Read, number: u64) -> Result<Option<(LogEntry, EntryText)>> {
     let copied = remote
         .get(&log_key(number + 1))
@@ -297,7 +297,7 @@ fn copy_at(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
     Ok(copy_of(remote, number)?.map(|(entry, _)| entry))
 }
 
-/// None for what is missing or damaged.
+/// Turns a missing or damaged object into `None`.
 fn unless_gone<T>(read: Result<T>) -> Result<Option<T>> {
     match read {
         Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Ok(None),
@@ -305,7 +305,7 @@ fn unless_gone<T>(read: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// The state of a store without entries.
+/// Returns the state of a store without entries.
 pub(super) fn empty(store: StoreId) -> State {
     State {
         store,
@@ -313,10 +313,10 @@ pub(super) fn empty(store: StoreId) -> State {
     }
 }
 
-/// Whether nothing was written behind `state` since it was read.
+/// Whether nothing was written after `state` since it was read.
 ///
 /// # Errors
-/// Corrupt, when the log lost entries: to add one now would be to begin another history.
+/// Corrupt, when the log lost entries: adding an entry would begin another history.
 pub(super) fn ends_with(remote: &dyn Read, state: &State) -> Result<bool> {
     let number = state.number;
     match end_of(remote, number)? {
@@ -328,7 +328,7 @@ pub(super) fn ends_with(remote: &dyn Read, state: &State) -> Result<bool> {
     }
 }
 
-/// Numbers and bytes of the checkpoints that the listing shows, the newest first.
+/// Returns numbers and lengths of the checkpoints in the listing, newest first.
 pub(super) fn checkpoints(remote: &dyn Read) -> Result<Vec<(u64, u64)>> {
     let listed = remote.list(CHECKPOINTS_PREFIX)?;
     let mut numbers: Vec<_> = listed
@@ -339,13 +339,13 @@ pub(super) fn checkpoints(remote: &dyn Read) -> Result<Vec<(u64, u64)>> {
     Ok(numbers)
 }
 
-/// An entry that is gone, and what says that it was there.
+/// The error for a missing entry, with the evidence that it existed.
 pub(super) fn missing(number: u64, because: &str) -> Error {
     Error::corrupt(format!("{}: missing, although {because}", log_key(number)))
         .hint(Remedy::RestoreLog)
 }
 
-/// An entry in whose place a state knows another one.
+/// The error for an entry whose id is not the one that a state recorded.
 fn another(number: u64, own: EntryId, found: EntryId) -> Error {
     Error::corrupt(format!(
         "{}: is another entry than the one that the state after it knows: its id is {found}, expected {own}",

@@ -1,8 +1,8 @@
-//! Entries behind a state where each request takes long: a listing says what to ask for, all of it at once.
+//! Reads the entries after a state when requests are slow: a listing tells which exist, and all are requested at once.
 //!
-//! Who only reads takes every second entry from the copy that the one behind it carries. The chain of ids proves a
-//! copy as it proves an entry; that the entry itself is there is what the listing says. Whoever adds or deletes reads
-//! each. What is not as it should be is left to those who read entry by entry, and can tell what is wrong.
+//! A reader takes every second entry from the copy in the next one. The chain of ids verifies a copy just like an
+//! entry; the listing shows that the entry itself exists. Writers and collectors read each entry. If anything is
+//! unexpected, the caller falls back to reading entry by entry, which can tell what is wrong.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::error::{Kind, Result};
 use crate::format::{EntryText, LogEntry, Newest, State, log_key};
 use crate::remote::{Read, is_far};
 
-/// Numbers of the entries that a listing shows, from one on.
+/// Entry numbers in a listing.
 #[derive(Debug)]
 pub(super) struct Listed {
     from: u64,
@@ -20,7 +20,7 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// From `from` on, where that is far.
+    /// Lists the entries from `from` on, if the remote is far.
     pub(super) fn ask(remote: &dyn Read, from: u64) -> Result<Option<Self>> {
         if !is_far(remote) {
             return Ok(None);
@@ -29,17 +29,17 @@ impl Listed {
         Ok(Some(Self { from, numbers }))
     }
 
-    /// How many entries there are behind the first, up to the first that is not shown.
+    /// Returns how many consecutive entries follow the first.
     pub(super) fn behind(&self) -> u64 {
         let is_next = |number: &u64| self.numbers.contains(number);
         (self.from + 1..).take_while(is_next).count() as u64
     }
 
-    /// Folds what is shown into `state`, which ends where the listing begins, as far as all is well; where the log ends,
-    /// if that is known by then.
+    /// Folds the listed entries into `state`, which ends where the listing begins, as long as they are valid. Returns
+    /// where the log ends, if that is known afterwards.
     ///
     /// # Errors
-    /// When the store does not answer; conflict, when an entry that `state` held was given up meanwhile.
+    /// When the store does not answer; conflict, when an entry before `state` has been given up.
     pub(super) fn read(
         &self,
         remote: &dyn Read,
@@ -50,7 +50,7 @@ impl Listed {
         let last = began + self.behind();
         let is_asked = |number: &u64| !by_copies || (last - number).is_multiple_of(2);
         let mut asked: Vec<u64> = (began + 1..=last).filter(is_asked).collect();
-        // What is there may be missing from a listing.
+        // The listing may lack the newest entry.
         asked.push(last + 1);
         let at_once = usize::try_from(ENTRIES_AT_ONCE_MAX).unwrap_or(1);
         for numbers in asked.chunks(at_once) {
@@ -79,8 +79,8 @@ impl Listed {
     }
 }
 
-/// The entry under `number`, behind its copy of the one before where `state` lacks that; none where that is not there,
-/// or not what was written.
+/// Returns the entry under `number`, preceded by the copy of the previous entry if `state` needs it. Returns `None` if
+/// the copy is missing or damaged.
 fn entries_in(number: u64, bytes: &[u8], state: u64) -> Result<Option<Vec<(LogEntry, EntryText)>>> {
     let mut entries = Vec::new();
     if number == state + 2 {
@@ -103,7 +103,7 @@ fn unless_damaged<T>(read: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Folds in `entry`; false, where it does not follow.
+/// Folds `entry` into the state; returns false if it does not follow.
 fn take(state: &mut State, entry: &LogEntry, text: EntryText, began: u64) -> Result<bool> {
     if let Some(lost) = entry.lost.filter(|lost| *lost <= began) {
         return Err(given_up(entry.number, lost));
@@ -131,7 +131,7 @@ mod tests {
     use crate::remote::testing::faulty::{Faults, Faulty};
     use crate::remote::{Objects, Prune};
 
-    /// What is asked for like a bucket, and its directory.
+    /// A directory that claims to be far, like a bucket.
     fn bucket() -> (tempfile::TempDir, Arc<dyn Prune>) {
         let dir = tempfile::tempdir().unwrap();
         let objects = Objects::directory(dir.path()).unwrap();
@@ -141,7 +141,7 @@ mod tests {
         )
     }
 
-    /// What a fresh host knows of a bucket, and the requests that this takes.
+    /// Loads a bucket as a new host would; returns what is known and the number of requests.
     fn loaded(remote: &Arc<dyn Prune>, by_copies: bool) -> (Known, u64) {
         let counting = Faulty::new(Arc::clone(remote), Faults::default());
         let place = CheckpointPlace {
@@ -165,11 +165,11 @@ mod tests {
                 *most = requests.max(*most);
             }
         }
-        // Who reads, who writes; `format` is one more.
+        // First for readers, then for writers. Reading `format` takes one more request.
         assert_eq!(most, [8, 11]);
     }
 
-    /// Entries as older programs left them, 63 behind a checkpoint.
+    /// Entries without copies, as older programs wrote them, 63 after a checkpoint.
     #[test]
     fn what_lies_far_behind_a_checkpoint_is_read_in_pairs() {
         let remote: Arc<dyn Prune> = Arc::new(Objects::memory());
@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// A copy proves what an entry said, not that it is there.
+    /// A copy proves the contents of an entry, not that the entry exists.
     #[test]
     fn an_entry_that_is_missing_is_evidence_for_who_reads_its_copy() {
         for missing in 1..7 {
@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// A copy that is not there, or that is another one's, is no entry.
+    /// A missing copy, or a copy of another entry, does not count.
     #[test]
     fn without_a_copy_the_entry_itself_is_read() {
         for (at, wrong) in (2..=7).flat_map(|at| [(at, false), (at, true)]) {
@@ -236,7 +236,7 @@ mod tests {
             remote.put(&log_key(at), bytes.into()).unwrap();
             let (known, _) = loaded(&remote, true);
             assert_eq!(known.state, state, "{at}");
-            // What is there in the place of a copy is damage, where it was read; none may have been written.
+            // A wrong copy is damage if it was read; a missing copy may never have been written.
             let is_damage = wrong && at % 2 == 1;
             assert_eq!(
                 known.damage.is_some(),

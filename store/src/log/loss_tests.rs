@@ -1,4 +1,4 @@
-//! Evidence of loss: holes, cut logs and damaged entries, and what brings them back.
+//! Evidence of loss: gaps, cut logs and damaged entries, and how they are restored.
 
 use super::tests::*;
 use super::*;
@@ -7,13 +7,13 @@ use crate::id::{EntryId, SegmentId, StoreId};
 use crate::remedy::Remedy;
 use crate::remote::{Objects, Prune};
 
-/// What a directory of the whole log lies in, as text: to see that nothing was written.
+/// Lists all keys, to check that nothing was written.
 fn keys(remote: &Objects) -> Vec<String> {
     let listed = remote.list("").unwrap().into_iter();
     listed.map(|info| info.key).collect()
 }
 
-/// Nothing can be added, and no deleter can begin, where the log lost something.
+/// Checks that nothing can be added or deleted, because the log lost entries.
 fn assert_stopped(remote: &Objects, expected: &str) {
     let before = keys(remote);
     assert_eq!(load(remote).unwrap_err().kind(), Kind::Corrupt);
@@ -31,7 +31,7 @@ fn any_number_of_missing_entries_is_damage() {
         (vec![3, 4], "log/000000/00000003: missing", 2),
         (vec![3, 4, 5], "log/000000/00000003: missing", 2),
         (vec![1, 2], "log/000000/00000001: missing", 0),
-        // The entry after it says what it was, so nothing is lost; it is evidence all the same.
+        // The next entry has a copy, so nothing is lost; the gap is evidence all the same.
         (vec![3], "log/000000/00000003: missing", 6),
     ] {
         let remote = Objects::memory();
@@ -59,7 +59,7 @@ fn a_log_that_ends_before_its_checkpoint_is_damage() {
         at_checkpoint
     );
     assert_stopped(&remote, "log/000000/00000064: missing");
-    // Also for one who has known more.
+    // The same for a writer that knew a newer state.
     let error = add(&remote, &mut whole.clone(), 9, &name(1)).unwrap_err();
     assert!(
         error
@@ -140,14 +140,14 @@ fn the_newest_entry_costs_its_own_changes_and_only_on_request() {
     assert_eq!(healed.lost, [6]);
     let mut state = load(&remote).unwrap();
     assert_eq!(state.number, 7);
-    // Who worked with the entry that was given up starts again.
+    // A writer that relied on the entry that was given up starts again.
     let error = add(&remote, &mut real, 9, &name(1)).unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict, "{error:?}");
     assert_eq!(
         add(&remote, &mut state, 9, &name(1)).unwrap().entry.number,
         8
     );
-    // A checkpoint by somebody who knew the lost entry is not believed.
+    // A checkpoint of a writer that knew the lost entry is ignored.
     let mut wrong = load_at(&remote, StoreId::default(), 5).unwrap();
     wrong.number = 6;
     wrong.refs = crate::format::Refs::default();
@@ -163,7 +163,7 @@ fn a_damaged_entry_of_a_log_without_copies_costs_what_it_changed() {
     let remote = Objects::memory();
     filled(&remote, 12);
     without_copies(&remote, 12);
-    // Entry 3 set the first version of ref-2, entries 8 and 13 (not there) the next ones.
+    // Entry 3 set the first version of ref-2; entries 8 and 13 (which does not exist) the next ones.
     remote.put(&log_key(3), Bytes::new()).unwrap();
     assert_eq!(
         load_known(&remote, StoreId::default())
@@ -180,7 +180,7 @@ fn a_damaged_entry_of_a_log_without_copies_costs_what_it_changed() {
     assert_eq!(versions(&state, 1), [1, 2, 3]);
 }
 
-/// As programs write entries that leave no copy of the one before.
+/// Rewrites entries as programs do that add no copy of the previous entry.
 fn without_copies(remote: &Objects, until: u64) {
     for number in 1..=until {
         let entry = entry(remote, number).unwrap().unwrap();
@@ -204,7 +204,7 @@ fn change(remote: &Objects, state: &mut State, change: Change) {
     commit_with(remote, state, &Who::default(), &mut outside, &mut prepare).unwrap();
 }
 
-/// A segment that a lost entry added and a later one drops is made up; one that a later entry adds is not.
+/// A segment that a lost entry added and a later one drops is made up; a segment that a later entry adds is not.
 #[test]
 fn a_lost_segment_that_later_entries_drop_is_given_up_all_the_same() {
     let remote = Objects::memory();
@@ -252,7 +252,7 @@ fn a_lost_version_that_later_entries_pin_or_drop_is_given_up_all_the_same() {
         (vec![pin(true), pin(false), dropped], 5),
     ] {
         let remote = Objects::memory();
-        // Entry 3 sets the first version of ref-2, and 8 the second, if there are so many.
+        // Entry 3 sets the first version of ref-2, and entry 8, if it exists, the second.
         let mut state = filled(&remote, 3 + others);
         for later in &later {
             change(&remote, &mut state, later.clone());
@@ -281,7 +281,7 @@ fn what_is_made_up_stands_right_before_what_needs_it() {
     let remote = Objects::memory();
     filled(&remote, 13);
     without_copies(&remote, 13);
-    // Of ref-0 the first version, of ref-2 the second: entry 3 between them sets the first.
+    // Loses the first version of ref-0 and the second of ref-2; entry 3 between them sets the first of ref-2.
     for lost in [1, 8] {
         remote.put(&log_key(lost), Bytes::new()).unwrap();
     }
@@ -317,7 +317,7 @@ fn what_is_deleted_for_an_entry_must_be_readable() {
     assert_eq!(confirm(&remote, 3).unwrap_err().kind(), Kind::Corrupt);
 }
 
-/// The entries of another history of the same store: `number` is the first that differs.
+/// Creates another history of the same store, which differs from entry `number` on.
 fn other_history(from: &Objects, number: u64, entries: u64) -> Objects {
     let other = Objects::memory();
     for info in from.list("").unwrap() {
@@ -337,7 +337,7 @@ fn entries_of_two_histories_do_not_follow_each_other() {
     let remote = Objects::memory();
     let whole = filled(&remote, 8);
     let other = other_history(&remote, 5, 8);
-    // The end of one behind the beginning of the other, as a restored backup and a late copy leave it.
+    // The end of one history after the beginning of another, as left by a restored backup and a late copy.
     for number in [5, 6] {
         let key = log_key(number);
         remote.put(&key, other.get(&key).unwrap()).unwrap();
@@ -420,7 +420,7 @@ fn a_checkpoint_of_another_store_is_passed_over() {
     other.number = 128;
     let bytes = other.encode().unwrap();
     remote.put(&checkpoint_key(128), bytes.into()).unwrap();
-    // A caller that does not know which store it is believes it.
+    // A caller that does not know its store accepts the checkpoint.
     assert_eq!(load(&remote).unwrap_err().kind(), Kind::Corrupt);
     let checkpoint = CheckpointPlace::new(&remote)
         .read(128, None, StoreId([1; 16]))
@@ -430,7 +430,7 @@ fn a_checkpoint_of_another_store_is_passed_over() {
     assert_eq!(load(&remote).unwrap(), state);
 }
 
-/// The log is that of another history than its checkpoint: also where it ends right there.
+/// The log has another history than its checkpoint, which is detected even if the log ends at the checkpoint.
 #[test]
 fn a_checkpoint_and_the_entry_that_it_ends_with_are_of_one_history() {
     for entries in [64, 66] {

@@ -1,6 +1,6 @@
-//! Pieces of a checkpoint that is not read whole: out of its file, or by ranges, of which this host keeps a copy.
+//! Pieces of a checkpoint that is not read whole: from its file, or by ranges that are copied to this host.
 //!
-//! A copy is a file with holes: what is not right in it is fetched, and written there. Losing one costs time.
+//! A copy is a sparse file: pieces that are missing or wrong are fetched and written to it. Losing a copy costs time.
 
 use std::fs::File;
 use std::ops::Range;
@@ -15,14 +15,14 @@ use crate::error::{Error, Kind, Result};
 use crate::format::{Source, parse_checkpoint_key};
 use crate::remote::Read;
 
-/// Bytes that one request brings at least, and at most when one piece is asked for after the other.
+/// The fewest bytes that one request fetches, and the most when reads are sequential.
 const REQUEST_BYTES: [u64; 2] = [128 << 10, 8 << 20];
-/// How long a copy stays that was not used.
+/// How long an unused copy is kept.
 const COPIES_KEPT: Duration = Duration::from_secs(24 * 3600);
-/// Where copies are, in the directory of a store in the cache of this host.
+/// The directory for copies, below the cache directory of a store.
 const COPIES: &str = "checkpoints";
 
-/// A checkpoint in a file that was opened.
+/// A checkpoint in an open file.
 #[derive(Debug)]
 pub(super) struct Opened(pub(super) File);
 
@@ -54,32 +54,32 @@ pub(super) struct Ranges {
     key: String,
     len: u64,
     copy: Option<File>,
-    /// What is fetched by one request if anything of it is.
+    /// A range that is fetched with one request if any part of it is needed.
     together: OnceLock<Range<u64>>,
-    /// What the last request brought, and where that was.
+    /// The offset and the bytes of the last response.
     last: Mutex<(u64, Bytes)>,
 }
 
 impl Ranges {
-    /// Of an object of `len` bytes, with a copy below `dir`.
+    /// Reads an object of `len` bytes, with a copy below `dir`.
     pub(super) fn new(remote: &Arc<dyn Read>, dir: Option<&Path>, key: &str, len: u64) -> Self {
         Self {
             remote: Arc::clone(remote),
             key: key.to_owned(),
             len,
-            // Not to have a copy costs time, nothing else.
+            // Without a copy, reads are only slower.
             copy: dir.and_then(|dir| copy(dir, key, len).ok()),
             together: OnceLock::new(),
             last: Mutex::default(),
         }
     }
 
-    /// From now on all of `range` is fetched when anything of it is asked for.
+    /// Fetches all of `range` together from now on.
     pub(super) fn keep_together(&self, range: Range<u64>) {
         drop(self.together.set(range));
     }
 
-    /// What to ask for, to have `range`: more, where the pieces of one after the other were asked for.
+    /// Returns the range to request for `range`: larger if it follows the last response directly.
     fn request(&self, range: &Range<u64>, last: &Range<u64>) -> Range<u64> {
         if let Some(all) = self.together.get()
             && all.start <= range.start
@@ -106,7 +106,7 @@ impl Source for Ranges {
         if let Some(bytes) = copied.filter(|bytes| is_right(bytes)) {
             return Ok(bytes.into());
         }
-        // One thread asks at a time: what the others want is most likely in the same answer.
+        // One request at a time: the response probably has what other threads need.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let there = last.0..last.0 + last.1.len() as u64;
         if there.start <= range.start && range.end <= there.end {
@@ -135,7 +135,7 @@ impl Source for Ranges {
     }
 }
 
-/// The bytes of `range`, of which `bytes` has those from `start` on.
+/// Returns the bytes of `range` from `bytes`, which begin at offset `start`.
 fn slice(bytes: &Bytes, start: u64, range: &Range<u64>) -> Bytes {
     let place = |at: u64| {
         let at = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
@@ -144,7 +144,7 @@ fn slice(bytes: &Bytes, start: u64, range: &Range<u64>) -> Bytes {
     bytes.slice(place(range.start)..place(range.end))
 }
 
-/// The copy of a checkpoint, with holes where nothing of it was fetched.
+/// Opens the copy of a checkpoint, with holes for pieces that were not fetched.
 fn copy(dir: &Path, key: &str, len: u64) -> Result<File> {
     let dir = dir.join(COPIES);
     std::fs::create_dir_all(&dir).map_err(|source| Error::io("create", &dir, source))?;
@@ -158,12 +158,12 @@ fn copy(dir: &Path, key: &str, len: u64) -> Result<File> {
         return Err(failed(std::io::ErrorKind::InvalidData.into()));
     }
     file.set_len(len).map_err(failed)?;
-    // Used now.
+    // Marks the copy as used.
     file.set_modified(SystemTime::now()).map_err(failed)?;
     Ok(file)
 }
 
-/// Deletes copies that were not used for a day. One that cannot be deleted costs its space.
+/// Deletes copies that were not used for a day. A copy that cannot be deleted only takes space.
 fn forget(dir: &Path) {
     let old = SystemTime::now().checked_sub(COPIES_KEPT);
     for copy in std::fs::read_dir(dir).into_iter().flatten().flatten() {

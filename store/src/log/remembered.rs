@@ -1,7 +1,7 @@
-//! The state of a store that this host saw last, so that opening it again over a network takes few requests.
+//! The state of a store that this host saw last, so that opening the store again over a network takes few requests.
 //!
-//! One file, disposable: what is missing, damaged or of another history costs time. It counts only when the
-//! store still has the very entry that it ends with, which a store restored from a backup does not.
+//! One disposable file: if it is missing, damaged or of another history, opening only takes longer. It is used only if
+//! the store still has the entry with which it ends, which is not the case in a store restored from an older backup.
 
 use std::path::Path;
 
@@ -14,15 +14,15 @@ use super::checkpoint::{CheckpointPlace, remember};
 use super::known::{Found, Known, go_on_by, load_known_from, newest_of};
 use super::listed::Listed;
 
-/// The state is written again once it has got this many entries more.
+/// The state is written again after this many new entries.
 const REMEMBERED_EVERY: u64 = 16;
-/// Where more entries than this are behind it, a checkpoint takes fewer requests than they do.
+/// If more entries than this follow the state, reading a checkpoint takes fewer requests.
 const BEHIND_MAX: u64 = 16;
 
-/// [`load`], beginning with what the file `state` in `dir` remembers of this store.
+/// Like [`load`], but starts from the state in the file `state` in `dir`, if it is of this store.
 ///
 /// # Errors
-/// As [`load`].
+/// As for [`load`].
 pub(crate) fn load_remembered(
     place: CheckpointPlace<'_>,
     store: StoreId,
@@ -37,7 +37,7 @@ pub(crate) fn load_remembered(
         && let Some((state, listed)) = recent(remote, remembered)?
     {
         known = match go_on_by(place, state, listed.as_ref()) {
-            // An entry that this host remembers was given up since.
+            // An entry before the remembered state has been given up since.
             Err(error) if error.kind() == Kind::Conflict => None,
             gone_on => Some(gone_on?),
         };
@@ -48,13 +48,13 @@ pub(crate) fn load_remembered(
     };
     let number = known.state.number;
     if known.damage.is_none() && (number < before || number >= before + REMEMBERED_EVERY) {
-        // Not to remember costs time, nothing else.
+        // If the state cannot be stored, the next opening only takes longer.
         drop(remember(&path, &known.state));
     }
     Ok(known)
 }
 
-/// The state, if the store has this past, and what a listing shows behind it, if that is not much.
+/// Returns the state if it belongs to the history of the store and few entries follow, with a listing of these entries.
 fn recent(remote: &dyn Read, mut state: State) -> Result<Option<(State, Option<Listed>)>> {
     if state.number == 0 {
         return Ok(None);
@@ -91,7 +91,7 @@ mod tests {
         load_remembered(CheckpointPlace::new(remote), StoreId::default(), dir)?.whole()
     }
 
-    /// The objects of `from` below `prefix`, in a place of their own.
+    /// Copies the objects of `from` to a new remote.
     fn copy(from: &Objects) -> Objects {
         let to = Objects::memory();
         for info in from.list("").unwrap() {
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// The newest entry is the one that is remembered, and one before it was given up since.
+    /// The remembered entry still is the newest, but an entry before it has been given up since.
     #[test]
     fn what_was_given_up_since_is_not_remembered() {
         let dir = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(state_of(&remote, dir.path()).unwrap(), now);
     }
 
-    /// What is asked again after an answer that did not come takes as long as that.
+    /// Retrying after a timeout would take as long again.
     #[test]
     fn a_store_that_does_not_answer_is_not_asked_again() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! The reserve: files without meaning in a directory's store, given up where a disk is full.
+//! The reserve: meaningless files in a directory store, which are given up when a disk is full.
 //!
-//! What takes from a store is an entry in its log first, and an entry takes a few blocks and an inode, the
-//! first of a new directory two. So that a disk that is full to the last byte, or the last inode, can still be
-//! cleaned, an entry that takes may have those of pieces of the reserve; the next collector that finds room
-//! fills it again. Never used by what only adds.
+//! Removing anything from a store begins with a log entry, and an entry takes a few blocks and an inode; the first
+//! entry in a new directory takes two. So that a disk without free blocks or inodes can still be cleaned, such an entry
+//! may use those of pieces of the reserve. The next collector that finds space refills it. Entries that only add never
+//! use it.
 
 use bytes::Bytes;
 
@@ -12,13 +12,13 @@ use crate::format::reserve_key;
 use crate::id::CommitId;
 use crate::remote::Write;
 
-/// Pieces of the reserve: others may fill the disk again between an entry and the next, and each may take two,
-/// since on tmpfs a link takes an inode as well.
+/// Number of pieces: others may fill the disk again between two entries, and each entry may need two pieces, since on
+/// tmpfs a link takes an inode as well.
 pub const RESERVE_PIECES: u64 = 8;
-/// Bytes of a piece: an entry that drops and condemns thousands of things fits in two.
+/// Bytes of a piece: an entry that drops and condemns thousands of things fits into two pieces.
 pub const RESERVE_PIECE_BYTES: usize = 128 << 10;
 
-/// Makes sure that the reserve is there; whether there was room for it. A bucket needs none.
+/// Fills the reserve, and returns whether there was enough space. A bucket needs no reserve.
 ///
 /// # Errors
 /// When the store cannot be written to for another reason.
@@ -35,7 +35,7 @@ pub fn fill(remote: &dyn Write) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether what was written to a disk found room there.
+/// Whether a write to a disk succeeded; false when the disk was full.
 fn has_room(written: Result<()>) -> Result<bool> {
     match written {
         Err(error) if error.is_full() => Ok(false),
@@ -43,7 +43,7 @@ fn has_room(written: Result<()>) -> Result<bool> {
     }
 }
 
-/// Gives up a piece of the reserve for a caller that met `full`; that error again, when none is left.
+/// Gives up a piece of the reserve after the error `full`; returns that error if no piece is left.
 pub(super) fn give_up(remote: &dyn Write, full: Error) -> Result<()> {
     for key in (0..RESERVE_PIECES).map(reserve_key) {
         if len(remote, &key)?.is_some() {
@@ -53,7 +53,7 @@ pub(super) fn give_up(remote: &dyn Write, full: Error) -> Result<()> {
     Err(full)
 }
 
-/// Nothing that a file system could store in less.
+/// Random bytes, which no file system can compress.
 fn piece() -> Result<Bytes> {
     let mut bytes = vec![0; RESERVE_PIECE_BYTES];
     let seed = CommitId::random()?;

@@ -1,6 +1,6 @@
-//! The log under schedules: writers on one store, their calls interleaved by dice, some answers lost,
-//! some of them stopping half-way. What was acknowledged is there, once; the seed of a failure is named.
-//! Passes that commit as they go, beside collectors: `tests/engine/schedules.rs`.
+//! The log under random schedules: writers share a store, their calls are interleaved at random, some answers are lost
+//! and some writers stop half-way. Each acknowledged commit must exist exactly once; a failure names its seed. Passes
+//! that commit as they go, beside collectors: `tests/engine/schedules.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const WRITERS: u64 = 4;
 const COMMITS: u64 = 12;
 const SEEDS: u64 = 300;
 
-/// What one writer was told: number and message of every acknowledged commit.
+/// What was acknowledged to one writer: number and message of each commit.
 type Acknowledged = Vec<(u64, String)>;
 
 #[test]
@@ -40,7 +40,7 @@ fn writers_with_lost_answers_and_crashes() {
     }
 }
 
-/// The same with threads that run freely, on a directory: links decide the races.
+/// The same with free-running threads on a directory, where hard links decide the races.
 #[test]
 fn writers_on_a_directory() {
     let temp = tempfile::tempdir().unwrap();
@@ -80,8 +80,8 @@ fn a_seed_replays_its_schedule() {
     assert_eq!(first, run());
 }
 
-/// The newest entry is damaged while writers know it and repairers give it up: whoever is first decides, all
-/// agree on one history, and what was acknowledged after that is there.
+/// The newest entry is damaged while writers know it and repairers give it up. Whoever is first decides, all agree on
+/// one history, and whatever is acknowledged later exists in it.
 #[test]
 fn writers_beside_repairers_of_a_damaged_entry() {
     for seed in 0..SEEDS / 3 {
@@ -98,7 +98,7 @@ fn writers_beside_repairers_of_a_damaged_entry() {
                     scope.spawn(move || match number {
                         0 | 1 => write_from(&remote, seed, number, Some(known)),
                         _ => {
-                            // A repairer that others overtook is run again.
+                            // A repairer that was overtaken would be run again.
                             drop(heal::heal(
                                 &remote,
                                 StoreId::default(),
@@ -131,7 +131,7 @@ fn writers_beside_repairers_of_a_damaged_entry() {
     }
 }
 
-/// A quarter of the writers loses power on the way; all see errors before and after effect.
+/// A quarter of the writers lose power at some point; all see errors before and after calls take effect.
 fn faulty(store: &Arc<Objects>, dice: &mut u64) -> Arc<dyn Prune> {
     let stop_after = roll(dice)
         .is_multiple_of(4)
@@ -148,7 +148,7 @@ fn faulty(store: &Arc<Objects>, dice: &mut u64) -> Arc<dyn Prune> {
     Arc::new(Faulty::new(Arc::clone(store) as Arc<dyn Prune>, faults))
 }
 
-/// Commits again and again; after an error it starts from a loaded state, as a new process would.
+/// Commits repeatedly; after an error, starts from a loaded state like a new process.
 fn write(remote: &dyn Write, seed: u64, writer: u64) -> Acknowledged {
     write_from(remote, seed, writer, None)
 }
@@ -187,8 +187,8 @@ fn write_from(
     acknowledged
 }
 
-/// Dense numbers, every message at most once, every acknowledged one exactly where it was said to be, and
-/// the same state with and without checkpoints.
+/// Checks that numbers have no gaps, that each message exists at most once, that each acknowledged message is in its
+/// entry, and that the state is the same with and without checkpoints.
 fn check(store: &dyn Read, seed: u64, acknowledged: Acknowledged) {
     let mut state = State::default();
     let entries = read_after(store, &mut state).unwrap();

@@ -1,4 +1,4 @@
-//! The log, step by step: what each answer of the store leads to.
+//! The log, step by step: how it reacts to each answer of the store.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use crate::id::EntryId;
 use crate::remote::testing::faulty::{Faults, Faulty};
 use crate::remote::{Objects, Prune};
 
-/// Ids and times that count up from a seed; no pauses.
+/// Ids and times that count up from a seed; never pauses.
 #[derive(Debug)]
 pub(super) struct Counting {
     pub(super) seed: u64,
@@ -36,7 +36,7 @@ pub(super) fn name(number: u64) -> RefName {
     format!("team/t/ref-{number}").parse().unwrap()
 }
 
-/// The next version of a ref, as `state` has it.
+/// Sets the next version of a ref, according to `state`.
 pub(super) fn set(state: &State, name: &RefName, message: &str) -> Change {
     Change::SetRef {
         name: name.clone(),
@@ -122,7 +122,7 @@ fn a_broken_or_misplaced_checkpoint_is_passed_over() {
     let remote = Objects::memory();
     let state = filled(&remote, 200);
     let mut flipped = remote.get(&checkpoint_key(192)).unwrap().to_vec();
-    // In its first row.
+    // A byte in its first row.
     flipped[20] ^= 1;
     for bytes in [
         Bytes::from_static(b"broken"),
@@ -408,14 +408,14 @@ fn what_the_store_was_asked_for_until_the_deadline_is_asked_once() {
     assert_eq!(*remote.created.lock().unwrap(), [log_key(4)]);
 }
 
-/// Faults until the first create, none after; notes what is created.
+/// Faults until the first create, none afterwards; records what is created.
 #[derive(Debug)]
 struct OnceFaulty {
     inner: Faulty,
     created: Arc<Mutex<Vec<String>>>,
-    /// There is no room for anything.
+    /// Whether all creates fail because the disk is full.
     is_full: bool,
-    /// It was tried for as long as anybody waits.
+    /// Whether all creates fail after retrying until the deadline.
     is_given_up: bool,
 }
 

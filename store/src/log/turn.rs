@@ -1,9 +1,9 @@
-//! Turns: writers of one host add to the log of a directory one after the other.
+//! Turns: writers on one host add to the log of a directory one after another.
 //!
-//! Put-if-absent decides who is first, and all others have worked for nothing: they read on, validate again and sync
-//! another file. So a writer that is about to add an entry holds an advisory lock on the directory of the log. Safety
-//! does not depend on it: a writer that waited long, or that sees no lock (another host, a network file system, a
-//! bucket), adds without.
+//! With put-if-absent alone, one writer wins and all others have worked in vain: they must read on, validate again and
+//! sync another file. So a writer that is about to add an entry locks the directory of the log. The lock is advisory
+//! and safety does not depend on it: a writer that waited too long, or that cannot lock (another host, a network file
+//! system, a bucket), adds its entry without.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -15,19 +15,20 @@ use crate::format::LOG_PREFIX;
 use crate::fs::is_host_local;
 use crate::remote::Read;
 
-/// A commit takes a few milliseconds; a writer that holds the lock for longer has more to look at, or sleeps.
+/// A commit takes a few milliseconds. A writer that holds the lock for longer is busy with something else, or
+/// suspended.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Between two looks at a lock that another one holds.
+/// The pause between two attempts to lock.
 const PAUSE: Duration = Duration::from_micros(300);
 
-/// Ends when it is dropped, or with its process.
+/// A held lock. It ends when this value is dropped or the process ends.
 #[derive(Debug)]
 pub(super) struct Turn {
     _locked: File,
 }
 
 impl Turn {
-    /// Waits for one's turn, and not for long.
+    /// Waits for the lock, but only for a short time.
     pub(super) fn take(remote: &dyn Read) -> Option<Self> {
         Self::within(remote, PATIENCE)
     }

@@ -1,8 +1,8 @@
-//! Witnesses: objects that the log does not know, and whose writers knew more of the log than is there.
+//! Witnesses: objects that the log does not name, and whose writers knew more entries than the log has now.
 //!
-//! A log that was rolled back together with its checkpoints is whole by itself. Objects that were written since are
-//! still beside it, and say which entry their writer had seen. This module deletes nothing, and looks at no object that
-//! the log names.
+//! A log that was rolled back together with its checkpoints looks intact. But objects that were written later are still
+//! there, and record which entry their writer had seen. This module deletes nothing, and reads no object that the log
+//! names.
 
 use std::collections::HashSet;
 
@@ -16,18 +16,18 @@ use crate::format::{
 use crate::id::{PackId, SegmentId};
 use crate::remote::{Read, of_each};
 
-/// What objects that no entry names say of the log.
+/// What unnamed objects prove about the log.
 #[derive(Debug)]
 pub struct Witness {
-    /// The key of what is wrong: a log entry that is gone, or the object of another store.
+    /// The key of the problem: a missing log entry, or an object of another store.
     pub object: String,
     /// What is wrong.
     pub damage: Error,
-    /// The newest entry that a writer has known; none where an object is of another store, and where the log has a gap.
+    /// The newest entry that a writer has known; `None` if an object belongs to another store or the log has a gap.
     pub until: Option<u64>,
 }
 
-/// Asks the segments that are there and that `state` does not know.
+/// Examines the segments that `state` does not know.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -35,7 +35,8 @@ pub fn of_segments(remote: &dyn Read, state: &State) -> Result<Option<Witness>> 
     ask(remote, state, &segments(remote, state)?)
 }
 
-/// The same, and asks the packs that neither `state` knows nor its segments, which name `named`.
+/// Examines the segments that `state` does not know, and the packs that neither `state` nor its segments know; `named`
+/// are the packs of its segments.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -60,8 +61,8 @@ fn segments(remote: &dyn Read, state: &State) -> Result<Vec<String>> {
     Ok(listed.into_iter().filter(is_strange).collect())
 }
 
-/// Asks the packs and segments under `keys`, of which `state` knows none: those of others who write now are among
-/// them. One that is gone, or cannot be read, says nothing.
+/// Examines the packs and segments under `keys`, which `state` does not know; writers at work may have written some of
+/// them. An object that is missing or cannot be read proves nothing.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -85,7 +86,7 @@ pub fn ask(remote: &dyn Read, state: &State, keys: &[String]) -> Result<Option<W
     let Some((key, began)) = newest.filter(|(_, began)| is_ahead(state, *began)) else {
         return Ok(None);
     };
-    // Somebody may have written it a moment ago. What they knew then is there to be read by now.
+    // The object may be a moment old. Then the entries that its writer knew can be read by now.
     let mut now = state.clone();
     let read = read_after(remote, &mut now);
     let next = now.number + 1;
@@ -104,11 +105,11 @@ pub fn ask(remote: &dyn Read, state: &State, keys: &[String]) -> Result<Option<W
         return Ok(None);
     }
     match end_of(remote, now.number)? {
-        // What comes before an entry that is there was there.
+        // Entries before an existing entry must have existed.
         End::Behind(later) if later > next && exists(remote, &log_key(later))? => {
             return gap(missing(next, &format!("entry {later} exists")));
         }
-        // A file system may remember that an entry was not there.
+        // A file system may cache that an entry did not exist.
         End::Behind(later) => return Err(not_yet(later)),
         End::Here | End::Before => {}
     }
@@ -120,7 +121,7 @@ pub fn ask(remote: &dyn Read, state: &State, keys: &[String]) -> Result<Option<W
     }))
 }
 
-/// What an object says about where it comes from.
+/// Reads the provenance of an object.
 fn provenance(remote: &dyn Read, key: &str) -> Result<Option<Provenance>> {
     let read = |len: u64| -> Result<_> {
         let header = remote.get_ranges(key, std::slice::from_ref(&(0..len)))?;
