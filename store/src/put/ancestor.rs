@@ -1,7 +1,7 @@
 //! What a directory was made from: the base of its save.
 //!
-//! Told by the note of its last save or by the mark of its tree, whichever is newer. Its trees are read from the store
-//! where a version still has them, else made again from the list of paths that this host has kept.
+//! The note of its last save or the mark of its tree says that, whichever is newer. The trees of the base are read from
+//! the store if a version still has them; otherwise they are rebuilt from the list of paths that this host has kept.
 
 use std::fs::File;
 use std::path::Path;
@@ -18,18 +18,18 @@ use crate::remedy::Remedy;
 use crate::store::{Store, View};
 use crate::tree::MetaBuilder;
 
-/// What a save is merged from.
+/// The base that a save is merged from.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Base {
-    /// The version; none, when it was made from nothing.
+    /// The version; none, if the directory was made from nothing.
     pub(super) version: Option<u64>,
-    /// Its tree; none: nothing.
+    /// The tree of the version; none, if there is no version.
     pub(super) root: Option<Content>,
-    /// The mark of the tree now.
+    /// The current mark of the tree.
     pub(super) made: Option<Made>,
 }
 
-/// What the source was made from.
+/// Returns what the source was made from.
 pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor) -> Result<Base> {
     let root = &super::scan::resolved(&request.source)?;
     let state = &reader.view().state;
@@ -72,7 +72,7 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
     Ok(Base { made, ..base })
 }
 
-/// Waits until no other process of this host saves the source: what it is made from is written down behind the commit.
+/// Waits until no other process of this host saves the source: the new base is written down only after the commit.
 pub(super) fn turn(store: &Store, request: &PutRequest) -> Result<Option<File>> {
     let Ok(root) = super::scan::resolved(&request.source) else {
         return Ok(None);
@@ -91,24 +91,24 @@ pub(super) fn is_behind(store: &Store, request: &PutRequest, view: &View) -> Res
     store.is_behind(&view.state, &root, &request.target)
 }
 
-/// That no update of the source is under way or was interrupted, as far as a pool knows.
+/// Checks that no update of the source is under way or was interrupted, as far as a pool knows.
 ///
 /// # Errors
-/// Conflict, where it is of no one version.
+/// Conflict, when the source is a mix of versions.
 pub(super) fn check_whole(request: &PutRequest) -> Result<()> {
     let root = super::scan::resolved(&request.source).ok();
     let mark = root.and_then(|root| marked(&request.pools, &root).map(|(_, mark)| mark));
     mark.map_or(Ok(()), |mark| check_settled(&mark))
 }
 
-/// The mark of the source, if it was made from the ref that it is put to.
+/// The mark of the source, if the source was made from the ref that it is put to.
 pub(super) fn made(store: &Store, request: &PutRequest) -> Option<Made> {
     let root = super::scan::resolved(&request.source).ok()?;
     let (_, mark) = marked(&request.pools, &root)?;
     is_of(&mark, store, request).then(|| Made::from(&mark))
 }
 
-/// A list of what the source is, to be kept with what it was made from.
+/// Begins a list of what the source is, which is kept together with what it was made from.
 pub(super) fn listing(store: &Store, request: &PutRequest) -> Result<Option<Listing>> {
     if request.dry_run {
         return Ok(None);
@@ -118,10 +118,10 @@ pub(super) fn listing(store: &Store, request: &PutRequest) -> Result<Option<List
     notes.map(|notes| notes.begin()).transpose()
 }
 
-/// The ref that a directory was last saved to, or else made from.
+/// Returns the ref that a directory was last saved to, or else made from.
 ///
 /// # Errors
-/// Not found, when nothing is known of it.
+/// Not found, when nothing is known of the directory.
 pub fn saved_to(
     store: &Store,
     pools: &[std::sync::Arc<Pool>],
@@ -220,7 +220,8 @@ fn of_mark(reader: &Reader<'_>, pool: &Pool, mark: &Mark) -> Result<Base> {
         Ok(file.filter(is_right))
     };
     let is_whole = mark.include.is_empty() && mark.exclude.is_empty();
-    // A path that stayed as a job had it was made from an earlier version, and the record knows which bytes that had.
+    // A path that a job had changed and that was kept comes from an earlier version; the record knows its original
+    // bytes.
     let kept = match mark.kept {
         Some(false) => None,
         _ => record()?,
@@ -237,7 +238,7 @@ fn of_mark(reader: &Reader<'_>, pool: &Pool, mark: &Mark) -> Result<Base> {
     })
 }
 
-/// The tree `root`, whose nodes can be read from here on.
+/// Returns the tree `root`, after making sure that its nodes can be read.
 fn whole(
     reader: &Reader<'_>,
     root: Content,
@@ -249,7 +250,7 @@ fn whole(
     }
     match list()? {
         Some(list) => made_again(reader, list),
-        // It may not have been collected yet.
+        // The tree may not have been collected yet.
         None => match reader.tree(&root) {
             Ok(_) => Ok(root),
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Err(gone()),
@@ -263,15 +264,15 @@ fn gone() -> Error {
         .hint(Remedy::NameBase)
 }
 
-/// A directory whose entries are still coming.
+/// A directory whose entries are still being added.
 struct Open {
     name: Vec<u8>,
-    /// It was there for what a job had in it alone.
+    /// Whether it existed only for the files of a job in it.
     is_unwanted: bool,
     entries: Vec<TreeEntry>,
 }
 
-/// The tree that a list tells of; `reader` knows its nodes from here on.
+/// Rebuilds the tree that a list describes, and adds its nodes to `reader`.
 fn made_again(reader: &Reader<'_>, list: File) -> Result<Content> {
     let mut list = ListReader::<Thing>::new(list)?;
     let mut open = vec![Open::new(Vec::new(), false)];
@@ -280,7 +281,7 @@ fn made_again(reader: &Reader<'_>, list: File) -> Result<Content> {
             close(reader, &mut open)?;
         }
         let Some(above) = open.last_mut() else { break };
-        // Of several that may have been there the last one counts.
+        // If a path is listed several times, the last one counts.
         if above.entries.last().is_some_and(|last| last.name == name) {
             above.entries.pop();
         }

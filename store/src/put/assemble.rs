@@ -1,5 +1,5 @@
-//! Trees, times and the cache of unchanged files, built in the walk's order while workers finish
-//! files in any order. Memory: the open directories, and the files that finished too early.
+//! Builds trees, times and the cache of unchanged files in the order of the walk, while workers finish files in any
+//! order. Memory: the open directories, and the files that were finished early.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -28,7 +28,7 @@ use crate::read::Reader;
 use crate::store::Store;
 use crate::tree::{ListBuilder, MetaBuilder};
 
-/// Bytes of metadata that the reader of a save is told of: what it made beyond that is read from the store again.
+/// Bytes of metadata that the reader of a save keeps in memory. It reads the rest from the store again.
 const KNOWN_BYTES_MAX: usize = 64 << 20;
 
 /// The main thread of a put.
@@ -42,7 +42,7 @@ pub(super) struct Assembler<'p> {
     times_bytes: MetaBuilder,
     kept: Vec<KeptList>,
     file_times: FileTimes,
-    /// Metadata chunks of times that were claimed.
+    /// Metadata chunks of times that were new to the store.
     new_times: u64,
     written_through: WrittenThrough,
     /// Files whose time is lost.
@@ -60,12 +60,12 @@ pub(super) struct Meta<'p> {
     framer: Framer<Sender<KindFrame>>,
     /// Chunks that the store did not have.
     claimed: u64,
-    /// Who is told of them, and how many bytes more.
+    /// The reader that keeps new chunks, and how many more bytes it may keep.
     known: Option<&'p Reader<'p>>,
     known_bytes_left: usize,
 }
 
-/// A directory whose entries are still coming.
+/// A directory whose entries are still being added.
 struct OpenTree {
     name: Vec<u8>,
     encoder: TreeEncoder,
@@ -73,11 +73,11 @@ struct OpenTree {
     totals: Totals,
 }
 
-/// What is known of a file that a worker was given.
+/// What is known of a file that a worker reads.
 #[derive(Default)]
 struct FileSoFar {
     list: ListBuilder,
-    /// Parts in `list`, and those that came too early.
+    /// The number of parts in `list`; `early` holds parts that arrived before their turn.
     parts: u64,
     early: HashMap<u64, Vec<FileChunk>>,
     end: Option<FileRead>,
@@ -134,7 +134,7 @@ impl<'p> Assembler<'p> {
         })
     }
 
-    /// Takes events in order until there are none left.
+    /// Handles events in order until there are none left.
     pub(super) fn run(
         mut self,
         events: &Receiver<Vec<Event>>,
@@ -143,7 +143,7 @@ impl<'p> Assembler<'p> {
         let never = crossbeam_channel::never();
         let mut more = results;
         loop {
-            // Results are taken while no event comes, too: a worker that has one waits until it is taken.
+            // Results are also taken while no event comes, since a worker waits until its result is taken.
             select! {
                 recv(events) -> events => match events {
                     Ok(events) => events.into_iter().try_for_each(|event| self.event(event, results))?,
@@ -158,7 +158,7 @@ impl<'p> Assembler<'p> {
         if self.root.is_none() {
             return Err(Error::interrupted("the walk stopped before its end"));
         }
-        // What is still to come are errors of workers that were asked to finish.
+        // The remaining results are errors of workers that were asked to finish.
         results.iter().try_for_each(|result| self.take(result))?;
         let root = self
             .root
@@ -192,7 +192,7 @@ impl<'p> Assembler<'p> {
         self.written_through.told(&request.pools, &request.source)
     }
 
-    /// Refuses what was written through links, unless it is wanted; says what is worth a note.
+    /// Refuses files that were written through links, unless they are wanted. Adds notes about ties.
     fn judge_ties(&mut self) -> Result<()> {
         let told = self.told_of_links();
         let notes = &mut self.report.notes;
@@ -236,7 +236,7 @@ impl<'p> Assembler<'p> {
                 xattrs,
             } => {
                 self.report.unchanged_files += 1;
-                // It was remembered, so that its times have shown every change since.
+                // The file was in the cache, which means that its times show every change since.
                 let own = (&stat, &xattrs);
                 self.file(name, own, content, tie, Some(SystemTime::now()))
             }
@@ -305,7 +305,7 @@ impl<'p> Assembler<'p> {
         )
     }
 
-    /// A file, which is remembered with the time when its reading began, if there is one.
+    /// Adds a file. If `read_began` is given, the file is also recorded in the cache.
     fn file(
         &mut self,
         name: Vec<u8>,
@@ -348,7 +348,7 @@ impl<'p> Assembler<'p> {
         )
     }
 
-    /// Takes down a file that was written to through a link. Whether it stays out: of a save, by itself.
+    /// Records a file that was written through a link. Returns whether it is left out, which only a save does.
     fn leave_written_through(&mut self, name: &[u8], stat: &Stat) -> bool {
         let path = [&self.path, name].concat();
         self.written_through.add(&path, stat);
@@ -361,7 +361,7 @@ impl<'p> Assembler<'p> {
         stays_out
     }
 
-    /// Adds an entry to the innermost open directory; the time of a directory is noted when it is entered.
+    /// Adds an entry to the innermost open directory. The time of a directory is recorded when it is entered.
     fn add(&mut self, name: Vec<u8>, node: Node, own: Option<(&Stat, &Xattrs)>) -> Result<()> {
         if let Some((stat, xattrs)) = own {
             self.time(stat, xattrs)?;
@@ -387,7 +387,7 @@ impl<'p> Assembler<'p> {
             .try_for_each(|list| list.push(stat, xattrs, meta))
     }
 
-    /// Waits until a file is read: its content, or why it is left out.
+    /// Waits until a file has been read. Returns its content, or why it is left out.
     fn wait(
         &mut self,
         number: u64,

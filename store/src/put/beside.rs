@@ -1,4 +1,4 @@
-//! What a put was asked to keep beside the tree: one list for each kind, with what belongs to every entry.
+//! What a put keeps beside the tree on request: one list per kind, with a record for every entry.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ impl KeptList {
     }
 }
 
-/// Reads the extended attributes of what a walk meets, where they are kept.
+/// Reads the extended attributes of what the walk finds, if they are kept.
 pub(super) struct Attributes {
     are_kept: bool,
 }
@@ -63,7 +63,7 @@ impl Attributes {
     pub(super) fn of_file(&self, dir: &Dir, name: &[u8]) -> Result<Xattrs> {
         let path = || dir.path_of(name);
         let read = || match attributes::of_file(dir.as_fd(), name) {
-            // What is gone, or may not be read, is told by its reading.
+            // A file that is gone or unreadable is reported when it is read.
             Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => Ok(Xattrs::new()),
             found => found,
         };
@@ -98,7 +98,7 @@ impl Attributes {
 mod tests {
     use super::*;
 
-    /// No reader takes a list with such an entry.
+    /// No reader accepts a list with such an entry.
     #[test]
     fn more_attributes_than_a_list_may_hold_are_refused() {
         let attributes = Attributes { are_kept: true };

@@ -1,7 +1,7 @@
-//! Which chunks must be stored: those that no live segment offers and nobody here has claimed.
+//! Which chunks must be stored: those that no live segment offers and that no worker has claimed.
 //!
-//! Deduplicating against a live segment leaves a mark in it, so that the commit can make sure
-//! that the chunk is still offered then.
+//! Deduplicating against a live segment leaves a mark in it, so that the commit can make sure that the chunk is still
+//! offered then.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::session::Relied;
 
 const SHARDS: usize = 64;
 
-/// Shared by all workers of one put.
+/// The claims of one put, which all of its workers share.
 #[derive(Debug)]
 pub(super) struct Dedup {
     relied: Relied,
@@ -32,12 +32,12 @@ impl Dedup {
         }
     }
 
-    /// What was deduplicated against.
+    /// The index with its marks: what was deduplicated against.
     pub(super) fn relied(&self) -> &Relied {
         &self.relied
     }
 
-    /// Whether the caller must store this chunk; asked twice, the answer is yes only once.
+    /// Whether the caller must store this chunk. Only the first call for a chunk returns true.
     pub(super) fn claim(&self, id: &ChunkId) -> Result<bool> {
         if self.is_offered(id)? {
             return Ok(false);
@@ -54,7 +54,7 @@ impl Dedup {
         Ok(is_new)
     }
 
-    /// Whether this put stores the chunk and has committed nothing of it yet.
+    /// Whether this put stores the chunk and has not committed it yet.
     pub(super) fn is_claimed(&self, id: &ChunkId) -> bool {
         let [first, ..] = id.0;
         let shard = self.claimed.get(usize::from(first) % SHARDS);
@@ -69,8 +69,8 @@ impl Dedup {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether a live segment offers this chunk, in a plain frame where it must have one: the base of a delta that was lost,
-    /// and came back as a delta itself, is stored again. Marks it.
+    /// Whether a live segment offers this chunk, and marks it. A base must be offered in a plain frame: if a lost base
+    /// was stored again as a delta, it has to be stored once more.
     pub(super) fn is_offered(&self, id: &ChunkId) -> Result<bool> {
         let index = self.relied.index();
         Ok(match index.rely(id)? {
@@ -79,7 +79,7 @@ impl Dedup {
         })
     }
 
-    /// Whether the chunk, which is to be stored, is the base of a delta: then it is stored in a plain frame.
+    /// Whether the chunk, which is to be stored, is the base of a delta and so needs a plain frame.
     pub(super) fn is_base(&self, id: &ChunkId) -> Result<bool> {
         self.relied.index().is_base(id)
     }

@@ -1,9 +1,9 @@
-//! edit: files are added to a ref and removed from it one by one, as their bytes arrive; no directory is put.
+//! edit: adds and removes single files of a ref while their bytes arrive, instead of putting a directory.
 //!
-//! The bytes are cut, stored and packed while they come. In the end, the newest version's tree is rewritten along the
-//! paths that change, and one log entry is added to exactly the version that was looked at; if another commit was
-//! quicker, only the trees are written again. Bytes arrive only once, so if a collector took chunks of the pass, that
-//! is an error, and the caller starts again.
+//! Bytes are cut, stored and packed while they arrive. At the end, the newest version's tree is rewritten along the
+//! changed paths, and one log entry is added to exactly the version that was looked at. If another commit was faster,
+//! only the trees are written again. Bytes arrive only once, so if a collector took chunks of the pass, that is an
+//! error, and the caller starts again.
 
 use std::path::PathBuf;
 
@@ -34,45 +34,45 @@ use crate::tree::ListBuilder;
 
 /// Frames that may wait for the packer.
 const FRAMES_WAITING_MAX: usize = 4;
-/// Bytes of a file that are looked at before it is cut: those of the header of a file of tensors.
+/// Bytes of a file that are inspected before it is cut: the header of a file of tensors.
 const HEAD_BYTES: usize = 1 << 20;
-/// How often another commit may be quicker.
+/// How many races an edit may lose.
 const TRIES_MAX: u32 = 100;
 
 /// A version with its number.
 type Newest = Option<(u64, Version)>;
 
-/// What an edit is for.
+/// What an edit makes.
 #[derive(Clone, Debug)]
 pub struct EditRequest {
     /// The ref that gets a new version.
     pub target: RefName,
-    /// The version that must be the newest; 0: there must be none. An edit that is the newest version already, made of this
-    /// one, is done.
+    /// The version that must be the newest; 0: there must be none. An edit whose result is the newest version already,
+    /// made from this one, counts as done.
     pub onto: Option<u64>,
-    /// What the person says about this version.
+    /// The message of the new version.
     pub message: String,
-    /// When retention may take this version. The newest one, if it is of this content, is renewed when less than half of
-    /// that time is left to it.
+    /// When retention may drop this version. If the newest version has this content, it is renewed when less than half
+    /// of that time is left.
     pub expires: Option<Timestamp>,
-    /// The time of what changes.
+    /// The modification time of changed entries.
     pub time: Timestamp,
 }
 
-/// What became of an edit.
+/// The result of an edit.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct EditReport {
-    /// The version's number.
+    /// The number of the version.
     pub version: u64,
-    /// What it is.
+    /// The root of the version.
     pub root: Root,
-    /// It was there already and is the newest: nothing has changed.
+    /// Whether the newest version had this content already, so that nothing has changed.
     pub unchanged: bool,
     /// Bytes of chunks that the store did not have.
     pub new_bytes: u64,
 }
 
-/// An edit under way.
+/// An edit in progress.
 pub struct Edit<'e> {
     store: &'e Store,
     dedup: &'e Dedup,
@@ -98,11 +98,11 @@ impl std::fmt::Debug for Arriving {
     }
 }
 
-/// Lets `work` change files, then makes a version of it.
+/// Lets `work` change files, then makes a version of the result.
 ///
 /// # Errors
-/// What `work` says; conflict, when the newest version is another than was asked for; unavailable, when a collector took
-/// what was stored meanwhile, so that the bytes must come again; a full disk, a quota.
+/// Those of `work`; conflict, when the newest version is not the requested one; unavailable, when a collector took
+/// chunks meanwhile, so that the bytes must be sent again; a full disk, a quota.
 pub fn edit<T>(
     store: &Store,
     request: &EditRequest,
@@ -135,7 +135,7 @@ pub fn edit<T>(
     ))
 }
 
-/// Runs `work` beside the packer, until all that it stored is durable.
+/// Runs `work` concurrently with the packer, until everything that it stored is durable.
 fn gather<T>(
     store: &Store,
     session: &PutSession<'_>,
@@ -169,7 +169,7 @@ fn gather<T>(
             whole,
             ..
         } = edit;
-        // The packer ends when nobody can send it a frame any more.
+        // The packer ends when no sender of frames is left.
         drop((data, meta));
         let packed = packing
             .join()
@@ -185,8 +185,8 @@ fn gather<T>(
 }
 
 impl Edit<'_> {
-    /// A file whose bytes will come; of this size, if that is known. Stored when it is finished, and in no tree until it is
-    /// added to one.
+    /// Begins a file whose bytes will arrive, with its size if that is known. It is stored when it is finished, and is
+    /// in no tree until it is added to one.
     pub fn arriving(&self, size: Option<u64>) -> Arriving {
         Arriving {
             size,
@@ -197,10 +197,10 @@ impl Edit<'_> {
         }
     }
 
-    /// The file at `path` is `content`, which is stored already.
+    /// Sets the file at `path` to `content`, which is stored already.
     ///
     /// # Errors
-    /// Invalid input, when a tree cannot hold this path; not found, when the store does not have all of the content.
+    /// Invalid input, when a tree cannot hold this path; not found, when the store lacks a part of the content.
     pub fn add(&mut self, path: &[u8], content: Content) -> Result<()> {
         self.count_on(&content)?;
         let node = Node::File {
@@ -210,10 +210,10 @@ impl Edit<'_> {
         self.changes.set(path, Some(node))
     }
 
-    /// A link at `path` leads to `target`.
+    /// Sets a symlink to `target` at `path`.
     ///
     /// # Errors
-    /// Invalid input, when a tree cannot hold this path, or the target is none.
+    /// Invalid input, when a tree cannot hold this path, or the target is invalid.
     pub fn link(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
         if target.is_empty() || target.contains(&0) {
             let shown = path.escape_ascii();
@@ -225,7 +225,7 @@ impl Edit<'_> {
         self.changes.set(path, Some(Node::Symlink { target }))
     }
 
-    /// Nothing is at `path` any more: no file, and no directory.
+    /// Removes the file or directory at `path`.
     ///
     /// # Errors
     /// Invalid input, when a tree cannot hold this path.
@@ -233,7 +233,7 @@ impl Edit<'_> {
         self.changes.set(path, None)
     }
 
-    /// The version is this one file, and no tree.
+    /// Makes the version a single file instead of a tree.
     ///
     /// # Errors
     /// As [`Self::add`].
@@ -243,11 +243,11 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// Marks all chunks of `content`, so that the commit makes sure that they are still there.
+    /// Marks all chunks of `content`, so that the commit makes sure that they are still offered.
     fn count_on(&self, content: &Content) -> Result<()> {
         let root = content.root;
         if content.size == 0 || self.dedup.is_claimed(&root) {
-            // This pass has stored it, or what it did not store was marked on the way.
+            // This pass has stored the chunks, or marked them when it skipped them.
             return Ok(());
         }
         let is_there = |id: &ChunkId| -> Result<bool> {
@@ -272,7 +272,7 @@ impl Edit<'_> {
 }
 
 impl Arriving {
-    /// Takes the next bytes.
+    /// Appends the next bytes.
     ///
     /// # Errors
     /// When they cannot be stored.
@@ -286,7 +286,7 @@ impl Arriving {
         }
     }
 
-    /// The finished file. All of it is durable once the edit is.
+    /// Returns the finished file, which becomes durable with the edit.
     ///
     /// # Errors
     /// When it cannot be stored.
@@ -320,7 +320,7 @@ impl Arriving {
         Ok(())
     }
 
-    /// Where to cut: at tensors, where the head says that there are any.
+    /// Decides where to cut: at tensors, if the head shows that there are any.
     fn cutter(&self, store: &Store, is_end: bool) -> Result<Cutter> {
         let head = self.rest.as_slice();
         let size = match is_end {
@@ -331,13 +331,13 @@ impl Arriving {
             Some(size) => Cutter::new(store.chunker(), &head, size),
             None => Cutter::new(store.chunker(), &[].as_slice(), 0),
         };
-        // What is behind the head is not known yet.
+        // The bytes behind the head are not known yet.
         made.or_else(|_| Cutter::new(store.chunker(), &[].as_slice(), 0))
             .map_err(|source| Error::unavailable("the bytes of a file").because(source))
     }
 }
 
-/// The version that comes of it: its number, what it is, and whether it was there already.
+/// Commits the version. Returns its number, its root, and whether it existed already.
 fn commit(
     store: &Store,
     session: &PutSession<'_>,
@@ -360,7 +360,7 @@ fn commit(
                 .as_ref()
                 .map(|(number, version)| (*number, version.root))
         };
-        // Also where it came before: who asks again did not hear that it is done.
+        // The version may have been added by an earlier request whose answer was lost.
         if let Some((number, there)) = &newest
             && there.root == root
             && request.is_kept_by(there)
@@ -419,7 +419,7 @@ fn commit(
 }
 
 impl EditRequest {
-    /// The version that is changed: the one that was asked for, which another one may have followed by now.
+    /// The version to change: the requested one, even if another one has followed it.
     fn base(&self, state: &State) -> Result<Newest> {
         let newest = newest_of(state, &self.target);
         let found = newest.as_ref().map_or(0, |(number, _)| *number);
@@ -434,8 +434,8 @@ impl EditRequest {
         }
     }
 
-    /// Whether a version of the same content stays long enough: for half of the time that is asked for, so that repeated
-    /// requests make one version, and one that is about to go is renewed.
+    /// Whether a version of the same content stays long enough: at least half of the requested time. So repeated
+    /// requests make one version, and a version that is about to expire is renewed.
     fn is_kept_by(&self, there: &Version) -> bool {
         match (self.expires, there.expires) {
             (Some(wanted), Some(end)) if !there.pinned => {
@@ -456,7 +456,7 @@ impl EditRequest {
 }
 
 impl EditReport {
-    /// What names the version's content in every store.
+    /// The id of the version's content, which is the same in every store.
     pub fn id(&self) -> Id {
         Id::of(&self.root)
     }

@@ -1,4 +1,4 @@
-//! How much there is to put, counted ahead of the walk while somebody watches.
+//! Counts how much there is to put, ahead of the walk, if somebody watches.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::host::walk::{Item, WalkOptions, walk};
 use crate::progress::Progress;
 
-/// A count under way; it only ever informs, so it ends in silence where the walk will fail.
+/// A count in progress. It only informs, so it ends silently if it fails; the walk then fails with an error.
 pub(super) struct Expected {
     /// Where to count.
     pub(super) root: PathBuf,
@@ -15,7 +15,7 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    /// Counts, unless the put is `over` first, and tells the total.
+    /// Counts and reports the total, unless the put is `over` first.
     pub(super) fn run(self, progress: &dyn Progress, over: &AtomicBool) {
         let Ok(items) = walk(&self.root, self.options) else {
             return;

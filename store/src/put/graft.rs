@@ -1,8 +1,8 @@
-//! What a save remembers of a directory of which it left something out: what it saved, with the old base in the place of
-//! what it did not.
+//! The base that a save remembers for a directory of which it left something out: what it saved, with the old base in
+//! place of what it left out.
 //!
-//! With another base the next save would take what others did to those paths for its own, or its own changes for
-//! somebody else's. Stores nothing: the trees are made again from a list that this host keeps.
+//! With any other base, the next save would mistake changes of others to those paths for its own, or the reverse.
+//! Nothing is stored: the trees are rebuilt from a list that this host keeps.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -18,7 +18,8 @@ use crate::merge::{Trees, merge};
 use crate::read::Reader;
 use crate::store::Store;
 
-/// What was built of the source, and of what was left out what `base` had there; the list of it, where this host keeps one.
+/// Returns the tree of what was built, with the entries of `base` for paths that were left out, and a list of it, if
+/// this host keeps lists.
 pub(super) fn graft(
     store: &Store,
     request: &PutRequest,
@@ -43,7 +44,7 @@ pub(super) fn graft(
     Ok((tree, listing))
 }
 
-/// Lists a tree whose times nobody will ask for.
+/// Lists a tree. Its times are never used.
 fn list(reader: &Reader<'_>, tree: &Content, listing: &mut Listing) -> Result<()> {
     let time = Time::default();
     let mut open = vec![reader.tree(tree)?.into_iter()];
@@ -74,7 +75,7 @@ fn list(reader: &Reader<'_>, tree: &Content, listing: &mut Listing) -> Result<()
     Ok(())
 }
 
-/// Trees of which nothing is stored: this pass knows them, and the list of paths does.
+/// Trees that are not stored, but kept in memory by the reader.
 struct Graft<'s> {
     reader: &'s Reader<'s>,
     left_out: LeftOut,
@@ -98,7 +99,7 @@ impl Trees for Graft<'_> {
     }
 }
 
-/// What is not in what was built of a directory, and was not deleted there.
+/// Paths that are missing from what was built although nobody deleted them.
 pub(super) struct LeftOut {
     root: PathBuf,
     globs: Globs,
@@ -112,12 +113,12 @@ impl LeftOut {
         })
     }
 
-    /// Whether there may be any for the globs alone.
+    /// Whether globs leave out anything.
     pub(super) fn has_globs(&self) -> bool {
         !self.globs.is_empty()
     }
 
-    /// Whether anything lies at a path that was not built, or it would not have been built, had anything lain there.
+    /// Whether `path` was left out, because something exists there or a glob excludes it.
     pub(super) fn has(&self, path: &[u8], is_dir: bool) -> bool {
         let lies_at = self.root.join(std::ffi::OsStr::from_bytes(path));
         self.globs.is_match(path, is_dir) || lies_at.symlink_metadata().is_ok()

@@ -1,6 +1,6 @@
-//! Workers: read files, cut them into chunks, hash, claim, and hand new chunks to frames.
+//! Workers: read files, cut them into chunks, hash, claim, and pass new chunks to frames.
 //!
-//! Small files are read and hashed by one worker; large ones see [`super::large`]. If a file changes while it is read,
+//! One worker reads and hashes a small file; for large ones see [`super::large`]. If a file changes while it is read,
 //! that is an error.
 
 use std::fs::File;
@@ -29,17 +29,17 @@ use crate::store::Store;
 /// Files up to this size are read whole by one worker.
 pub(super) const SMALL_BYTES_MAX: u64 = 1 << 20;
 
-/// Why a file did not make it: its own fault, or the store's.
+/// Why a file failed: its own fault, or the store's.
 pub(super) enum Fault {
     Unreadable(Error),
     Broken(Error),
 }
 
-/// Consecutive bytes of a large file and where they are cut.
+/// Consecutive bytes of a large file, and where they are cut.
 pub(super) struct Block {
     pub(super) number: u64,
     pub(super) part: u64,
-    /// Where in the file they begin.
+    /// The offset of the bytes in the file.
     pub(super) offset: u64,
     pub(super) bytes: Vec<u8>,
     pub(super) cuts: Vec<Range<usize>>,
@@ -59,17 +59,17 @@ pub(super) struct Ingest<'p> {
     pub(super) spans: Spans,
     pub(super) spare: Spare,
     failed: &'p AtomicBool,
-    /// What is known of the pages of files; none when nothing is remembered of them.
+    /// Writes pages of files back; none, if files are not remembered.
     write_back: Option<&'p WriteBack>,
-    /// The bytes of a small file.
+    /// A buffer for small files.
     small: Vec<u8>,
 }
 
-/// Buffers of blocks, to be used again: they are filled by one worker and emptied by another.
+/// Buffers of blocks for reuse: one worker fills them and another one empties them.
 #[derive(Clone)]
 pub(super) struct Spare(Sender<Vec<u8>>, Receiver<Vec<u8>>);
 
-/// Where the results of a worker go, and where its help is asked for.
+/// Where a worker sends its results, and where others ask it for help.
 #[derive(Clone)]
 pub(super) struct Outlets<'o> {
     pub(super) frames: Sender<KindFrame>,
@@ -77,7 +77,7 @@ pub(super) struct Outlets<'o> {
     pub(super) blocks: Sender<Block>,
     pub(super) spans: Spans,
     pub(super) spare: Spare,
-    /// Whether a stage has failed, and the put with it.
+    /// Whether a stage of the put has failed.
     pub(super) failed: &'o AtomicBool,
 }
 
@@ -141,11 +141,12 @@ impl<'p> Ingest<'p> {
 
     /// Works until there are no tasks left, then helps with the last blocks.
     ///
-    /// Errors travel with the results; what cannot be delivered any more has an explanation elsewhere.
+    /// Errors are sent as results. If they cannot be delivered, the put has failed for a reason that is reported
+    /// elsewhere.
     pub(super) fn run(mut self, tasks: &Receiver<Task>, blocks: &Receiver<Block>) {
         let asked = self.spans.asked.clone();
         loop {
-            // Blocks and spans first: they hold memory, and a large file waits for them.
+            // Blocks and spans come first: they occupy memory, and a large file waits for them.
             match blocks.try_recv() {
                 Ok(block) => self.hash(block),
                 Err(TryRecvError::Disconnected) => break,
@@ -175,7 +176,7 @@ impl<'p> Ingest<'p> {
         }
     }
 
-    /// Fails when the put has been stopped, or has failed elsewhere.
+    /// Fails when the put was stopped, or has failed elsewhere.
     pub(super) fn check_going(&self) -> Result<()> {
         self.store.host().check_stop()?;
         match self.failed.load(Ordering::Relaxed) {
@@ -217,7 +218,7 @@ impl<'p> Ingest<'p> {
         });
     }
 
-    /// See [`WriteBack::ensure`]; to be called before anything is read.
+    /// Calls [`WriteBack::ensure`]; must precede any read.
     pub(super) fn ensure_shown(&self, job: &FileJob, file: &File, is_small: bool) -> bool {
         let write_back = self.write_back;
         write_back.is_some_and(|pages| pages.ensure(file, &job.stat, is_small, job.read_began))
@@ -234,7 +235,7 @@ impl<'p> Ingest<'p> {
         let outcome = opened.map_err(Fault::Unreadable).and_then(|stat| {
             job.check_whole(&bytes)
                 .map_err(|error| match error.kind() {
-                    // It alone is to be left out.
+                    // Only this file is to be left out.
                     Kind::Denied => Fault::Unreadable(error),
                     _ => Fault::Broken(error),
                 })?;
@@ -277,13 +278,13 @@ impl<'p> Ingest<'p> {
         self.spare.give(block.bytes);
     }
 
-    /// What is found near to the bytes of a file, where deltas are made.
+    /// The neighbourhood of a file's bytes, in which bases of deltas are found, if deltas are made.
     pub(super) fn near(&self, job: &FileJob, size: u64, cutter: &Cutter) -> Option<Arc<FileNear>> {
         let (finder, path) = self.finder.zip(job.place.clone())?;
         FileNear::new(finder, job.number, (path, size), cutter.tensors()).map(Arc::new)
     }
 
-    /// Chunks of a file, whose `bytes` begin at an offset of it.
+    /// Stores the new chunks among `bytes`, which begin at an offset of the file.
     fn store_chunks(
         &mut self,
         (bytes, offset): (&[u8], u64),
@@ -311,13 +312,13 @@ impl<'p> Ingest<'p> {
         Ok(chunks)
     }
 
-    /// Sends a result; when nobody listens any more, the put has failed for a reason that is known there.
+    /// Sends a result. If nobody receives it, the put has failed for a reason that is known there.
     pub(super) fn tell(&self, ingested: Ingested) {
         drop(self.results.send(ingested));
     }
 }
 
-/// Where bytes are cut that begin where the last chunk ended.
+/// Cuts bytes that begin at the end of a chunk.
 pub(super) fn cuts(cutter: &mut Cutter, bytes: &[u8], is_end: bool) -> Vec<Range<usize>> {
     let mut cuts = Vec::new();
     let mut start = 0;

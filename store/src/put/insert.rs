@@ -1,13 +1,13 @@
-//! insert: entries go into the newest version where that has nothing of their name, each whole or not at all.
+//! insert: adds entries to the newest version under names that it does not have, each whole or not at all.
 
 use super::{Onto, PutRequest};
 use crate::format::Node;
 use crate::merge::Both;
 
-/// What becomes of a path that both sides have, and that is not the same.
+/// Decides about a path that both sides have and that differs.
 ///
-/// An entry that is there stays as it is, unless it is what the caller saw and wants gone. Above entries both are
-/// directories, or ours has no place there.
+/// An existing entry stays, unless it is exactly what the caller saw and wants to replace. Above the entries, both
+/// sides must be directories, or ours has no place there.
 pub(super) fn both(request: &PutRequest, path: &[u8], ours: &Node, theirs: &Node) -> Both {
     if request.onto != Onto::Insert {
         return Both::AsMerged;

@@ -1,4 +1,4 @@
-//! What the walk gives the workers to do: files, with what must hold for their bytes.
+//! What the walk gives to the workers: files, with what must hold for their bytes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,36 +10,36 @@ use crate::host::walk::{Dir, Stat, open_max};
 use crate::profile::{Check, Inspection};
 use crate::remedy::Remedy;
 
-/// How often a file is read again when its bytes are not those that were seen before. Each wait is longer than the last
-/// one, so that it falls out of step with a client that writes at a steady pace.
+/// How often a file is read again when its bytes are not those that were seen before. Each wait is longer than the
+/// last, so that the reads do not keep step with a client that writes at a steady pace.
 const LOOKS_MAX: u32 = 20;
 const LOOK_PAUSE: Duration = Duration::from_millis(3);
 
-/// Directories that the files of one batch may keep open, where the system allows any number.
+/// Most directories that the files of one batch keep open, however many the system allows.
 const BATCH_DIRS_MAX: usize = 16;
 
-/// Directories that the files of one batch may keep open, so that all batches on their way to so many workers take
-/// a quarter of what this process may open.
+/// Most directories that the files of one batch may keep open, so that all batches in flight to the workers use a
+/// quarter of the files that this process may open.
 pub(super) fn batch_dirs_max(workers: usize) -> usize {
     let batches = workers.saturating_mul(3).saturating_add(1);
     (open_max() / 4 / batches).clamp(1, BATCH_DIRS_MAX)
 }
 
-/// A file to be read.
+/// A file to read.
 #[derive(Debug)]
 pub(super) struct FileJob {
-    /// Counts the files that are read, in the walk's order.
+    /// The number of the file: files to read are counted in the order of the walk.
     pub(super) number: u64,
     pub(super) dir: Arc<Dir>,
     pub(super) name: Vec<u8>,
-    /// Its path in the tree, where it is large enough to be like another.
+    /// Its path in the tree, if the file is large enough for deltas.
     pub(super) place: Option<Arc<[u8]>>,
     pub(super) stat: Stat,
-    /// A moment before it is opened.
+    /// A moment before the file is opened.
     pub(super) read_began: SystemTime,
-    /// What its bytes must be.
+    /// What must hold for its bytes.
     pub(super) check: Option<Check>,
-    /// Whether its mode tells if it is a program.
+    /// Whether its mode tells if the file is executable.
     pub(super) may_execute: bool,
     /// Whether somebody may have written to it through a link that a pool shares.
     pub(super) is_suspect: bool,
@@ -50,7 +50,7 @@ impl FileJob {
         self.dir.path_of(&self.name)
     }
 
-    /// Of a file that fails, nothing goes anywhere.
+    /// Checks a whole file before any of its bytes are passed on.
     pub(super) fn check_whole(&self, bytes: &[u8]) -> Result<()> {
         let checked = self
             .check
@@ -59,7 +59,7 @@ impl FileJob {
         checked.map_err(|error| self.failed_check(error))
     }
 
-    /// That its bytes are not what they must be.
+    /// The error about bytes that fail their check.
     pub(super) fn failed_check(&self, error: Error) -> Error {
         if error.kind() == Kind::Denied {
             return error;
@@ -74,8 +74,8 @@ impl FileJob {
         }
     }
 
-    /// Reads it by `read`. If its bytes were seen already, when the tree around it was judged, it is read again for a
-    /// while until it has them: some programs empty a file before they write it.
+    /// Reads the file with `read`. If it must have bytes that were seen earlier, when the tree around it was judged, it
+    /// is read again until it has them: some programs empty a file before they write it.
     pub(super) fn read_as_seen(
         &self,
         bytes: &mut Vec<u8>,
@@ -93,7 +93,7 @@ impl FileJob {
         outcome
     }
 
-    /// Whether the put has found credentials: it only looks for more of them.
+    /// Whether the put has found credentials, and now only searches for more.
     pub(super) fn stores_nothing(&self) -> bool {
         self.check.as_ref().is_some_and(Check::stores_nothing)
     }
@@ -115,7 +115,7 @@ impl FileJob {
     }
 }
 
-/// What a worker is given to do.
+/// The work of one worker.
 #[derive(Debug)]
 pub(super) enum Task {
     Small(Vec<FileJob>),

@@ -1,7 +1,7 @@
-//! Large files: read and cut, so that all workers hash and encode what one of them has begun.
+//! Large files: one worker reads and cuts them, and all workers hash and encode the chunks.
 //!
-//! The worker that owns the file decides where its chunks are. If content alone decides that and the file is long, all
-//! workers read and cut spans of it ahead ([`crate::chunk::Guess`]), and the owner only checks which of their cuts
+//! The worker that owns the file decides where its chunks end. If that depends on content alone and the file is long,
+//! all workers read and cut spans of it ahead ([`crate::chunk::Guess`]), and the owner only checks which of their cuts
 //! hold. Otherwise it reads and cuts block by block.
 
 use std::collections::BTreeMap;
@@ -28,10 +28,10 @@ use crate::profile::Inspection;
 const SPAN_BYTES: usize = 2 << 20;
 /// Shorter files are read and cut by one worker.
 const SPANS_MIN: u64 = 8;
-/// Zero chunks that one message carries at most.
+/// Most zero chunks in one message.
 const ZERO_CHUNKS_MAX: u64 = 1 << 14;
 
-/// Spans of files that any worker may cut, and how many of them may have been asked for at once.
+/// Spans of files that any worker may cut, and how many of them may be in flight.
 #[derive(Clone)]
 pub(super) struct Spans {
     ask: Sender<Span>,
@@ -40,12 +40,12 @@ pub(super) struct Spans {
     most: usize,
 }
 
-/// A part of a file that somebody cuts for the worker whose file it is.
+/// A part of a file that any worker cuts for the worker that owns the file.
 pub(super) struct Span {
     file: Arc<File>,
     number: u64,
     offset: u64,
-    /// With what lies behind it and must be looked at.
+    /// The length, including the bytes behind the span that are needed to cut it.
     len: usize,
     is_end: bool,
     answer: Sender<Guessed>,
@@ -61,7 +61,7 @@ struct Guessed {
     _permit: Option<Permit>,
 }
 
-/// Counts the spans that take memory.
+/// Counts the spans that occupy memory.
 struct Permit(Arc<AtomicUsize>);
 
 impl Drop for Permit {
@@ -71,14 +71,14 @@ impl Drop for Permit {
 }
 
 impl Spans {
-    /// For so many workers.
+    /// Prepares for this many workers.
     pub(super) fn new(workers: usize) -> Self {
         let (ask, asked) = bounded(workers);
         Self {
             ask,
             asked,
             on_their_way: Arc::default(),
-            // Alone, a worker gains nothing.
+            // A single worker gains nothing.
             most: if workers > 1 { workers } else { 0 },
         }
     }
@@ -102,7 +102,7 @@ impl Ingest<'_> {
         let before = Stat::of_file(&file, &job.path()).map_err(Fault::Unreadable)?;
         let cutter = Cutter::new(&self.chunker, &*file, before.size)
             .map_err(|error| Fault::Unreadable(job.unreadable(error)))?;
-        // A hash over the whole file is taken in order, and no faster than one worker cuts.
+        // A hash over the whole file must be computed in order, and is no faster than one worker that cuts.
         let is_ordered = job.check.as_ref().is_some_and(|check| check.name.is_some());
         let near = self.near(job, before.size, &cutter);
         let is_plain = cutter.is_plain() && !before.is_sparse() && !is_ordered;
@@ -127,7 +127,7 @@ impl Ingest<'_> {
         })
     }
 
-    /// Hands on the chunks of a file of `size` bytes that all workers cut; returns how many parts they are.
+    /// Passes on the chunks of a file of `size` bytes that all workers cut. Returns the number of parts.
     fn in_spans(
         &mut self,
         (job, near): (&FileJob, Option<Arc<FileNear>>),
@@ -145,7 +145,7 @@ impl Ingest<'_> {
             }
             while asked < count {
                 let permit = self.spans.permit();
-                // Without one, it goes on alone.
+                // Without a permit, this worker continues alone.
                 if permit.is_none() && asked > next {
                     break;
                 }
@@ -160,7 +160,7 @@ impl Ingest<'_> {
             }
             waiting.extend(answers.try_iter().map(|guessed| (guessed.number, guessed)));
             let Some(guessed) = waiting.remove(&next) else {
-                // Whoever was asked may be waiting for a file of his own: somebody must cut.
+                // The workers that were asked may wait for files of their own, so this one must help to cut.
                 let asked = self.spans.asked.clone();
                 select! {
                     recv(answers) -> guessed => waiting.extend(guessed.ok().map(|guessed| (guessed.number, guessed))),
@@ -215,7 +215,7 @@ impl Ingest<'_> {
         }
     }
 
-    /// Reads and cuts a span. When nobody waits for it any more, its file has failed.
+    /// Reads and cuts a span. If nobody receives the result, its file has failed.
     pub(super) fn guess(&self, span: Span) {
         let mut bytes = self.spare.take();
         bytes.resize(span.len, 0);
@@ -233,7 +233,7 @@ impl Ingest<'_> {
         }));
     }
 
-    /// Hands on the chunks of a file that this worker reads and cuts; returns how many parts they are.
+    /// Passes on the chunks of a file that this worker reads and cuts alone. Returns the number of parts.
     fn in_blocks(
         &mut self,
         (job, near): (&FileJob, Option<Arc<FileNear>>),
@@ -244,7 +244,7 @@ impl Ingest<'_> {
         let mut cursor = Cursor {
             file,
             job,
-            // The chunks of a hole are known only where content alone says where to cut.
+            // The chunks of a hole are known only if cuts depend on content alone.
             is_sparse: before.is_sparse() && cutter.is_plain(),
             size: before.size,
             offset: 0,
@@ -291,7 +291,7 @@ impl Ingest<'_> {
         Ok(parts)
     }
 
-    /// Bytes that begin at an offset of the file, to whoever has time, else to itself.
+    /// Passes bytes at an offset of the file to a free worker, or hashes them itself.
     fn hand_on(
         &mut self,
         job: &FileJob,
@@ -313,7 +313,7 @@ impl Ingest<'_> {
         }
     }
 
-    /// Hands on the chunks of a hole without reading it: they are the chunks that its zeros would be cut into.
+    /// Passes on the chunks of a hole without reading it: the chunks into which its zeros would be cut.
     fn zeros(&mut self, hole: u64, cursor: &mut Cursor<'_>, parts: &mut u64) -> Result<()> {
         let (id, len) = self.chunker.zero_chunk();
         let mut left = hole / u64::from(len);

@@ -1,11 +1,11 @@
-//! Paths of a source that are longer than the system takes at once, which a note tells.
+//! Paths of a source that are too long for one system call, for a note.
 
-/// The system takes no path of this length or more, its zero byte included.
+/// The system accepts only shorter paths; the terminating zero byte counts.
 const PATH_BYTES_MAX: usize = 4096;
 /// Bytes of such a path that a note shows.
 const NAMED_BYTES: usize = 60;
 
-/// Paths that the system does not take as a whole.
+/// Paths that are too long for one system call.
 #[derive(Default)]
 pub(super) struct LongPaths {
     count: u64,

@@ -1,4 +1,4 @@
-//! What the stages of a put tell each other, in the order of the drawing: the walk, the workers, the assembler, the session.
+//! The messages between the stages of a put, in the order of the pipeline: walk, workers, assembler, session.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -14,7 +14,7 @@ use crate::id::ChunkId;
 use crate::read::Reader;
 use crate::remedy::Note;
 
-/// What is kept of a put on this host, and the reader that is to know its trees.
+/// What a put keeps on this host, and the reader that keeps its trees in memory.
 pub(super) type OfHost<'p> = (
     Option<StatCacheWriter>,
     Option<&'p Reader<'p>>,
@@ -25,10 +25,10 @@ pub(super) type OfHost<'p> = (
 #[derive(Clone, Debug)]
 pub(super) struct Base(pub(super) Version);
 
-/// Events that the walk tells at once: one by one, they would wake the assembler for each file.
+/// How many events the walk sends at once: sent one by one, they would wake the assembler for each file.
 pub(super) const EVENTS_TOLD: usize = 128;
 
-/// What there is, in the walk's order; told many at once.
+/// An entry that the walk found, in the order of the walk.
 #[derive(Debug)]
 pub(super) enum Event {
     Enter {
@@ -44,7 +44,7 @@ pub(super) enum Event {
         tie: Tie,
         xattrs: Xattrs,
     },
-    /// A file that a worker has been given under this number.
+    /// A file that a worker reads under this number.
     Read {
         name: Vec<u8>,
         number: u64,
@@ -64,81 +64,81 @@ pub(super) enum Event {
     },
 }
 
-/// What a walk has found out.
+/// The result of a walk.
 pub(super) struct Walked {
-    /// What is worth notes.
+    /// Notes for the user.
     pub(super) notes: Vec<Note>,
-    /// Whether only their owner may read some of it.
+    /// Whether only the owner may read some of the files.
     pub(super) is_private: bool,
-    /// Whether it passed over anything.
+    /// Whether the walk left anything out.
     pub(super) has_left_out: bool,
 }
 
 /// A chunk of a file: its id and length.
 pub(super) type FileChunk = (ChunkId, u32);
 
-/// What has become of a file.
+/// The result of reading a file, or a part of it.
 #[derive(Debug)]
 pub(super) enum Ingested {
-    /// The chunks of one part of it.
+    /// The chunks of one part of the file.
     Part {
         number: u64,
         part: u64,
         chunks: Vec<FileChunk>,
     },
-    /// All of it.
+    /// The file was read to its end.
     End { number: u64, file: FileRead },
-    /// It could not be read.
+    /// The file could not be read.
     Unreadable {
         number: u64,
         path: PathBuf,
         error: Error,
     },
-    /// What was read could not be stored: the put fails.
+    /// What was read could not be stored, so the put fails.
     Broken(Error),
 }
 
 /// A file that was read to its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileRead {
-    /// How many parts were told.
+    /// The number of its parts.
     pub(super) parts: u64,
-    /// What it looked like when it had been read.
+    /// Its attributes when it had been read.
     pub(super) stat: Stat,
-    /// Whether each later change shows in its times.
+    /// Whether every later change shows in its times.
     pub(super) shows_changes: bool,
 }
 
-/// What a put has built: everything but the log entry.
+/// The result of a put before its log entry.
 pub(super) struct Built {
     pub(super) root: Root,
     pub(super) times: Content,
-    /// What it was asked to keep.
+    /// What was kept on request.
     pub(super) kept: Vec<Side>,
-    /// Over the times of files alone: those of directories move with everything that passes through.
+    /// The hash of the times of files alone: times of directories change with every temporary file in them.
     pub(super) file_times: blake3::Hash,
     /// Metadata chunks of `times` that the store did not have.
     pub(super) new_times: u64,
-    /// Whether it comes out for one person alone, whatever came before it.
+    /// Whether only one user may access copies of it, whatever earlier versions allow.
     pub(super) is_private: bool,
     pub(super) report: PutReport,
     pub(super) cache: Option<StatCacheWriter>,
-    /// What there is, path by path, where it is saved.
+    /// A list of all paths, if this is a save.
     pub(super) listing: Option<Listing>,
-    /// Whether not all metadata that the pass made is known to its reader.
+    /// Whether the reader of the pass lacks some of the metadata that the pass made.
     pub(super) is_known_in_part: bool,
-    /// Whether the walk passed over anything.
+    /// Whether the walk left anything out.
     pub(super) has_left_out: bool,
 }
 
 impl Built {
-    /// Whether anything that lies in the source is not in what was built.
+    /// Whether anything in the source is missing from what was built.
     pub(super) fn leaves_out(&self) -> bool {
         self.has_left_out || !self.report.skipped.is_empty()
     }
 }
 
-/// The times of files, one after another, as one hash.
+/// One hash of the times of files, in order.
 #[derive(Default)]
 pub(super) struct FileTimes(blake3::Hasher);
 

@@ -1,4 +1,4 @@
-//! Metadata that a put stores beside its walk: trees, lists and times that were made of others.
+//! Metadata that a put stores apart from its walk: trees, lists and times that were made from others.
 
 use crossbeam_channel::Sender;
 
@@ -10,7 +10,7 @@ use crate::pack::{Framer, KindFrame};
 use crate::store::Store;
 use crate::tree::MetaBuilder;
 
-/// Stores a chunk that the store lacks.
+/// Stores a chunk, if the store lacks it.
 pub(super) fn put_meta(
     dedup: &Dedup,
     framer: &mut Framer<Sender<KindFrame>>,

@@ -66,31 +66,31 @@ pub use ancestor::saved_to;
 pub use edit::{Arriving, Edit, EditReport, EditRequest, edit};
 pub use near::DeltaBase;
 
-/// What happens to the version that is the newest.
+/// What happens to the newest version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Onto {
-    /// The new version takes its place.
+    /// The new version replaces it as the newest.
     #[default]
     Replace,
-    /// The same, unless a version has the same tree, whatever its times, and its message is the same up to the last
-    /// space: then what the message names is already there, and was only touched. So what is put twice at once is there
-    /// once, what was only touched makes no version, and each name has a version.
+    /// The same, unless some version has the same tree, whatever its times, and the same message up to the last space.
+    /// Then the put makes no version: the source was put before, and was at most touched since. Different names still
+    /// get versions of their own.
     New,
-    /// The new version takes its place if it is this one; 0: if there is none.
+    /// The new version replaces exactly this one; 0: there must be none.
     Only(u64),
-    /// What was changed since the ancestor is merged into it.
+    /// The changes since the ancestor are merged into it.
     Merge(Ancestor),
-    /// The entries of [`PutRequest::entries`] are added to it, each whole, if it has nothing of that name.
+    /// The entries of [`PutRequest::entries`] are added to it, each whole, and only under names that it does not have.
     Insert,
 }
 
-/// The paths of the entries to insert. If the newest version has exactly this tree at a path, it is replaced.
+/// The paths of the entries to insert. An existing entry is replaced only if it is exactly this tree.
 pub type Entries = BTreeMap<Vec<u8>, Option<Content>>;
 
 /// What a directory was made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ancestor {
-    /// What this host knows of it: the last save, or how it was materialized.
+    /// What this host knows of it: its last save, or how it was materialized.
     Known,
     /// The same, or nothing if the host knows nothing.
     KnownOrNothing,
@@ -105,15 +105,15 @@ pub struct PutRequest {
     pub source: PathBuf,
     /// The ref that gets a new version.
     pub target: RefName,
-    /// Globs of what stays out.
+    /// Globs of what to leave out.
     pub exclude: Vec<String>,
     /// Leave out what cannot be read and list it, instead of failing.
     pub skip_unreadable: bool,
-    /// Do everything but write.
+    /// Do everything except write.
     pub dry_run: bool,
-    /// What the person says about this version.
+    /// The message of the new version.
     pub message: String,
-    /// When retention may take this version.
+    /// When retention may drop this version.
     pub expires: Option<Timestamp>,
     /// Compression level of zstd; [`Self::LEVEL`] by default.
     pub level: i32,
@@ -123,39 +123,39 @@ pub struct PutRequest {
     pub read_all: bool,
     /// Make a version even if the newest one is the same already.
     pub always: bool,
-    /// The pools whose files trees on this host link.
+    /// The pools to whose files trees on this host link.
     pub pools: Vec<Arc<Pool>>,
     /// If somebody wrote to a file through a link that a pool shares, take the file as it is.
     pub take_written_through: bool,
-    /// What to take the source for.
+    /// Which profile to use for the source.
     pub profile: ProfileOptions,
-    /// What becomes of symlinks.
+    /// What happens to symlinks.
     pub links: LinkOptions,
-    /// Let others read what comes out, even if only their owner can read the files.
+    /// Let others read copies of the version, even if only their owner can read the files.
     pub readable: bool,
     /// What happens to the newest version.
     pub onto: Onto,
-    /// With [`Onto::Insert`]: what is inserted.
+    /// With [`Onto::Insert`]: the entries to insert.
     pub entries: Entries,
     /// Save a directory even if nothing is left in it.
     pub allow_empty: bool,
     /// What to keep beside the tree.
     pub keep: Vec<Keep>,
-    /// Asked when all was read, before anything is published.
+    /// Called when everything was read, before anything is published.
     pub source_check: Option<SourceCheck>,
-    /// What the version says of itself beside that.
+    /// Further fields of the version.
     pub extra: Extra,
     /// Where to look for the bases of deltas.
     pub delta_base: DeltaBase,
 }
 
-/// Checks whether the source is still what it was when the put began. If it is not, the check fails and nothing is
+/// Checks whether the source is still as it was when the put began. If it is not, the check fails, and nothing is
 /// published.
 #[derive(Clone)]
 pub struct SourceCheck(Arc<dyn Fn() -> Result<()> + Send + Sync>);
 
 impl SourceCheck {
-    /// What `check` says.
+    /// Wraps a function that does the check.
     pub fn new(check: Arc<dyn Fn() -> Result<()> + Send + Sync>) -> Self {
         Self(check)
     }
@@ -167,22 +167,22 @@ impl fmt::Debug for SourceCheck {
     }
 }
 
-/// What a save did beside a put.
+/// What a save did besides a put.
 #[derive(Debug, Default, serde::Serialize)]
 pub struct SaveReport {
-    /// The version that the directory was made from; none: nothing.
+    /// The version that the directory was made from; none, if it was made from nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<u64>,
-    /// The newest version, which it was merged into; none: there was none.
+    /// The newest version, into which the changes were merged; none, if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub onto: Option<u64>,
-    /// What was changed since the base.
+    /// The changes since the base.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Paths that others had changed too.
+    /// Number of paths that others had changed, too.
     #[serde(rename = "conflicts")]
     pub clashed: u64,
-    /// The first of them.
+    /// The first of these paths.
     #[serde(rename = "conflicting")]
     pub clashes: Vec<Clash>,
 }
@@ -190,23 +190,23 @@ pub struct SaveReport {
 /// What a put found and wrote.
 #[derive(Debug, Default, serde::Serialize)]
 pub struct PutReport {
-    /// The version's number; none after a dry run, unless there would be no new one.
+    /// The number of the version; none after a dry run, unless no new one would be made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// What names its content in every store.
+    /// The id of its content, which is the same in every store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Id>,
-    /// After a dry run: what would name its content.
+    /// After a dry run: the id that the content would get.
     #[serde(skip)]
     pub would_be: Option<Id>,
-    /// Whether it comes out for one person alone, because only their owner can read some of its files.
+    /// Whether only one user may access copies of it, because only their owner can read some of the files.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub private: bool,
-    /// That version was there already and is the newest: nothing has changed.
+    /// Whether the newest version had this content already, so that nothing has changed.
     pub unchanged: bool,
     /// Regular files.
     pub files: u64,
-    /// Files that were not read, because they are unchanged since they were last put from here.
+    /// Files that were not read because they have not changed since the last put from here.
     pub unchanged_files: u64,
     /// Directories, the root included.
     pub directories: u64,
@@ -216,18 +216,18 @@ pub struct PutReport {
     pub bytes: u64,
     /// Bytes of chunks that the store did not have.
     pub new_bytes: u64,
-    /// Bytes that the store grew by: frames as encoded, data and metadata.
+    /// Bytes by which the store grew: encoded frames of data and metadata.
     pub stored_bytes: u64,
-    /// Paths that were left out because they could not be read, and why. Whoever shows errors and notes words them.
+    /// Paths that were left out because they could not be read, and why; the caller formats them.
     #[serde(skip)]
     pub skipped: Vec<(PathBuf, Error)>,
     /// Bytes of files that were read; only for a save.
     #[serde(skip)]
     pub read_bytes: u64,
-    /// What it was merged with, if it was.
+    /// What it was merged with, if it was a save.
     #[serde(skip)]
     pub saved: Option<SaveReport>,
-    /// What did not stop the put and is worth knowing.
+    /// Notes that are worth knowing and that did not stop the put.
     #[serde(skip)]
     pub notes: Vec<Note>,
 }
@@ -236,7 +236,7 @@ impl PutRequest {
     /// The compression level of everything that writes to a store: put, save, push, the collector and repair.
     pub const LEVEL: i32 = crate::codec::LEVEL;
 
-    /// A put of `source` as `target`, with the usual settings.
+    /// Creates a request to put `source` as `target`, with the default settings.
     pub fn new(source: impl Into<PathBuf>, target: RefName) -> Self {
         Self {
             source: source.into(),
@@ -265,7 +265,8 @@ impl PutRequest {
         }
     }
 
-    /// A save of `source` into `target`: what was changed since it was made is merged into the newest version.
+    /// Creates a request to save `source` to `target`: the changes since it was made are merged into the newest
+    /// version.
     pub fn save(source: impl Into<PathBuf>, target: RefName) -> Self {
         let mut save = Self {
             skip_unreadable: true,
@@ -280,14 +281,14 @@ impl PutRequest {
 /// Puts `request.source` as a new version of `request.target`.
 ///
 /// # Errors
-/// If something cannot be read or changes while it is read, which the error names; if there are credentials, all of
-/// which it names; if a disk is full; if a conflict does not end. Then nothing is published.
+/// When something cannot be read, or changes while it is read; the error names it. When there are credentials; the
+/// error names all of them. When a disk is full, or a conflict does not end. Then nothing is published.
 pub fn put(store: &Store, request: &PutRequest, progress: &dyn Progress) -> Result<PutReport> {
     put_after(store, request, progress, None)
 }
 
-/// [`put`] from a view that was looked up before, so that several puts in a row need one look. What was added since is
-/// taken into account at the commit; what is in no segment of the view may be stored again.
+/// Does [`put`] from a view that was loaded before, so that several puts in a row load it once. The commit takes newer
+/// entries into account. Chunks that no segment of the view has may be stored again.
 ///
 /// # Errors
 /// As [`put`].
@@ -301,7 +302,7 @@ pub fn put_after(
     let _turn = match request.onto {
         Onto::Merge(_) => {
             let turn = turn(store, request)?;
-            // Whoever had the turn before may have saved since.
+            // Another process may have saved while this one waited for its turn.
             if let Some(view) = &mut view
                 && ancestor::is_behind(store, request, view)?
             {
@@ -315,7 +316,7 @@ pub fn put_after(
         }
     };
     let passes = Passes::begin()?;
-    // DESIGN, writer 3: a stale pass is followed by another one, which stores what is missing by then.
+    // DESIGN, writer 3: after a stale pass, another one stores what is missing by then.
     let mut headway = Headway::new();
     loop {
         let before = passes.stored_bytes();
@@ -335,7 +336,7 @@ pub fn put_after(
     .hint(Remedy::LongerMinAgeThanPut))
 }
 
-/// One pass over the source; `None` if a collector took chunks that it had deduplicated against.
+/// Makes one pass over the source; `None` if a collector took chunks that the pass relied on.
 fn attempt(
     store: &Store,
     request: &PutRequest,
@@ -356,7 +357,7 @@ fn attempt(
     let finder = Finder::new(bases, &dedup, &request.delta_base, &request.target)?;
     let session = PutSession::new(store, request, &dedup, view, scan.bases(), passes)?;
     let known = base.as_ref().map(|_| &reader);
-    // What was put is what the tree is made from by then, as what was saved is.
+    // As after a save, the tree will count as made from this version.
     let listing = match base.is_some() || made(store, request).is_some() {
         true => listing(store, request)?,
         false => None,

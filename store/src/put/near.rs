@@ -1,8 +1,8 @@
-//! Which chunks of the store may be the base of a new chunk: those of the same tensor, or of the same place, of the
-//! file at the same path in the newest version of the ref, or of another ref of its namespace.
+//! Which chunks of the store may be the base of a new chunk: chunks of the same tensor or at the same place of a file.
+//! The file is the one at the same path in the newest version of the ref, or of another ref of its namespace.
 //!
 //! Bases are only looked for if a sample finds numbers, so other files cost nothing. A chunk that cannot be read is not
-//! used as a base; a put never fails because it has none.
+//! used as a base; a put never fails for lack of one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,30 +20,30 @@ mod file;
 
 use file::BaseFile;
 
-/// Where a put looks for what new frames are the difference to.
+/// Where a put looks for bases of deltas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeltaBase {
-    /// In the newest version of the ref, then in those of the other refs of its namespace.
+    /// In the newest version of the ref, then in the newest versions of other refs of its namespace.
     #[default]
     Auto,
-    /// Nowhere: each frame is stored by itself, so that reading one never needs another.
+    /// Nowhere. Each frame is stored by itself, so that reading one never needs another.
     None,
-    /// In this version, or what is below a path of it.
+    /// In this version, or below a path of it.
     Version(RefSpec),
 }
 
-/// Other refs of a namespace that are looked into.
+/// Most other refs of a namespace that are searched.
 const SIBLINGS_MAX: usize = 16;
-/// Larger files are nobody's base: the list of their chunks would take memory.
+/// Larger files are no bases, since the list of their chunks would take too much memory.
 const FILE_BYTES_MAX: u64 = 64 << 30;
-/// Files whose lists are kept.
+/// Most files whose chunk lists are kept in memory.
 const FILES_KEPT: usize = 256;
-/// Bytes of a directory's tree up to which names are looked for in it, and in that of another ref.
+/// Directories with larger trees are not searched; for other refs, the limit is lower.
 const TREE_BYTES_MAX: u64 = 8 << 20;
 const SIBLING_TREE_BYTES_MAX: u64 = 512 << 10;
-/// Directories that are kept, decoded.
+/// Most decoded directories that are kept in memory.
 const TREES_KEPT: usize = 2 * SIBLINGS_MAX;
-/// Where a frame that is a delta says how many bytes of its bases are left out: a u32.
+/// The offset in a delta frame of the number of bytes that it skips in its bases: a u32.
 const SKIP_AT: u32 = 4;
 
 /// Finds files that may be bases.
@@ -52,28 +52,28 @@ pub(super) struct Finder<'p> {
     dedup: &'p Dedup,
     from: DeltaBase,
     target: RefName,
-    /// The roots of versions, the nearest first; those of other refs only once they are asked for.
+    /// The roots of versions, nearest first. Those of other refs are loaded only when they are needed.
     first: Option<Node>,
     siblings: OnceLock<Vec<Node>>,
     files: Mutex<HashMap<ChunkId, Option<Arc<BaseFile>>>>,
-    /// Directories, the one that was used last at the end.
+    /// Directories, the most recently used last.
     trees: Mutex<Vec<(ChunkId, Arc<Vec<TreeEntry>>)>>,
     family: Arc<Family>,
     skips: Mutex<HashMap<(PackId, u32), u32>>,
 }
 
-/// What is known of one file that is being put.
+/// Knowledge about one file of the put.
 pub(super) struct FileNear {
     path: Arc<[u8]>,
     size: u64,
     tensors: Vec<Tensor>,
     bases: OnceLock<Vec<Arc<BaseFile>>>,
-    /// By the tensor's number; what lies beside tensors has the number behind the last.
+    /// By the index of the tensor. Bytes outside of tensors have the index after the last one.
     trials: Mutex<HashMap<usize, Arc<Trial>>>,
     verdicts: Arc<Verdicts>,
 }
 
-/// Bytes of a chunk that lies in a plain frame.
+/// Bytes of a chunk that is in a plain frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     id: ChunkId,
@@ -83,10 +83,10 @@ struct Piece {
 }
 
 impl<'p> Finder<'p> {
-    /// Looks where `from` says for a put of `target`; none where it says nowhere.
+    /// Prepares to look where `from` says for a put of `target`; none, if it says nowhere.
     ///
     /// # Errors
-    /// Not found, when the version that was named is not there.
+    /// Not found, when the named version does not exist.
     pub(super) fn new(
         reader: Reader<'p>,
         dedup: &'p Dedup,
@@ -116,7 +116,7 @@ impl<'p> Finder<'p> {
         }))
     }
 
-    /// What may be bases of the file at `path`, the nearest first.
+    /// Files that may be bases of the file at `path`, nearest first.
     fn bases(&self, path: &[u8]) -> Result<Vec<Arc<BaseFile>>> {
         let mut bases = Vec::new();
         let siblings = match self.from {
@@ -131,7 +131,7 @@ impl<'p> Finder<'p> {
         Ok(bases)
     }
 
-    /// The newest versions of the other refs of the namespace, those that were put last first.
+    /// The newest versions of other refs of the namespace, most recently put first.
     fn siblings(&self) -> Result<&[Node]> {
         if let Some(siblings) = self.siblings.get() {
             return Ok(siblings);
@@ -152,7 +152,7 @@ impl<'p> Finder<'p> {
         Ok(self.siblings.get_or_init(|| roots))
     }
 
-    /// The file at `path` below `root`; a root that is a file stands for any path of one name.
+    /// The file at `path` below `root`. If the root is a file, it stands for any path of a single name.
     fn base_at(&self, root: &Node, path: &[u8], most: u64) -> Result<Option<Arc<BaseFile>>> {
         let mut node = root.clone();
         if matches!(node, Node::Tree { .. }) {
@@ -220,8 +220,8 @@ impl<'p> Finder<'p> {
         Ok(file)
     }
 
-    /// The bytes from `from` to `to` of a chunk as bytes of plain chunks: its own, or where it is a delta those of its
-    /// bases at the same place. A base is never itself a delta, and any member of a family will do.
+    /// Finds the bytes from `from` to `to` of a chunk in plain chunks: in the chunk itself, or, if it is a delta, at
+    /// the same place of its bases. A base is never a delta itself, and any similar chunk will do.
     fn plain(
         &self,
         index: &Index,
@@ -264,7 +264,7 @@ impl<'p> Finder<'p> {
         Ok(wanted.end <= begin)
     }
 
-    /// How many bytes of its bases a delta leaves out.
+    /// How many bytes a delta skips at the beginning of its bases.
     fn skip(&self, pack: PackId, frame_offset: u32) -> Result<u32> {
         if let Some(known) = lock(&self.skips).get(&(pack, frame_offset)) {
             return Ok(*known);
@@ -279,8 +279,8 @@ impl<'p> Finder<'p> {
 }
 
 impl FileNear {
-    /// Of the file `number` of a put, of `size` bytes at `path` of the tree, in which these are the large tensors; none
-    /// where files before it were not worth it.
+    /// Prepares for file `number` of a put, with `size` bytes at `path` of the tree and these large tensors. None, if
+    /// deltas did not pay for the files before it.
     pub(super) fn new(
         finder: &Finder<'_>,
         number: u64,
@@ -297,7 +297,7 @@ impl FileNear {
         })
     }
 
-    /// What its `len` bytes at `offset` may be the difference to.
+    /// What the `len` bytes at `offset` of the file may be a delta to.
     ///
     /// # Errors
     /// When the store does not answer.
@@ -333,7 +333,7 @@ impl FileNear {
         }))
     }
 
-    /// The number of the tensor at `offset`.
+    /// The index of the tensor at `offset`.
     fn tensor_at(&self, offset: u64) -> usize {
         let behind = (self.tensors).partition_point(|tensor| tensor.place.end <= offset);
         match self.tensors.get(behind) {
@@ -342,7 +342,7 @@ impl FileNear {
         }
     }
 
-    /// The same place of a base: in the tensor of the same name and length, or in a file of the same length.
+    /// The same place in a base: in a tensor of the same name and length, or in a file of the same length.
     fn place_in<'b>(
         &self,
         bases: &'b [Arc<BaseFile>],
@@ -368,7 +368,7 @@ impl FileNear {
     }
 }
 
-/// Brings bases out of the store.
+/// Reads bases from the store.
 pub(super) struct Source<'p>(pub(super) Option<&'p Finder<'p>>);
 
 impl BaseSource for Source<'_> {
@@ -397,8 +397,8 @@ impl BaseSource for Source<'_> {
     }
 }
 
-/// Whole chunks that hold these pieces, and what is left out of the first; none where the pieces do not follow each
-/// other in them.
+/// The whole chunks that hold these pieces, and how many bytes to skip in the first. None, if the pieces are not
+/// contiguous.
 fn joined(pieces: &[Piece]) -> Option<(Vec<(ChunkId, u32)>, u32)> {
     let (first, behind) = pieces.split_first()?;
     let mut chunks = vec![(first.id, first.len)];
@@ -416,7 +416,7 @@ fn joined(pieces: &[Piece]) -> Option<(Vec<(ChunkId, u32)>, u32)> {
     Some((chunks, first.from))
 }
 
-/// What was read; nothing where it is damaged or gone.
+/// What was read; none, if it is damaged or gone.
 fn readable<T>(read: Result<T>) -> Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),

@@ -1,6 +1,6 @@
-//! What a tree was materialized from, read beside the walk of a put: the contents and times of its files.
+//! What a tree was materialized from, read in step with the walk of a put: the contents and times of its files.
 //!
-//! The pool's record of the tree says it. What cannot be read any more costs times and never the put.
+//! The pool's record of the tree has them. If the record cannot be read, times are lost, but the put does not fail.
 
 use std::cmp::Ordering;
 use std::os::unix::ffi::OsStrExt;
@@ -15,27 +15,27 @@ use crate::id::StoreId;
 
 /// A tree that was made here, and what it was made from.
 pub(super) struct Origin {
-    /// Where it begins in the walk; empty, or with a `/` at its end.
+    /// The path of the tree in the walk; empty, or with a `/` at its end.
     at: Vec<u8>,
-    /// Where in it the walk begins, likewise.
+    /// The path of the walk's root in the tree; empty, or with a `/` at its end.
     inside: Vec<u8>,
-    /// None when it could not be read (any further).
+    /// None, if the record cannot be read, or not any further.
     files: Option<Recorded>,
     source: String,
 }
 
-/// The record of a tree, read beside a walk.
+/// The record of a tree, read in step with a walk.
 struct Recorded {
     list: ListReader<Thing>,
     path: Vec<u8>,
-    /// How long the paths of the directories above are.
+    /// The lengths of the paths of the directories above.
     above: Vec<usize>,
-    /// What is at `path`, until it was passed.
+    /// The entry at `path`, until the walk has passed it.
     next: Option<Thing>,
 }
 
 impl Origin {
-    /// Of the tree of `mark`; none when it has nothing to do with what is below `root`.
+    /// Opens the record of the tree of `mark`; none, if the tree does not overlap with what is below `root`.
     pub(super) fn new(pool: &Pool, mark: &Mark, store: StoreId, root: &Path) -> Option<Self> {
         let made = mark.path();
         let (at, inside) = match (made.strip_prefix(root), root.strip_prefix(&made)) {
@@ -53,8 +53,8 @@ impl Origin {
         })
     }
 
-    /// The file at `path` of the walk: none when it lies elsewhere, none inside of that when it was not made
-    /// from a file of the version.
+    /// Returns the file at `path` of the walk: none, if the path is outside of the tree; none inside, if the file was
+    /// not made from a file of the version.
     pub(super) fn file(&mut self, path: &[u8]) -> Option<Option<(Content, Time)>> {
         let below = path.strip_prefix(&*self.at)?;
         let path = [&self.inside, below].concat();
@@ -93,7 +93,7 @@ impl Recorded {
         }))
     }
 
-    /// The file at `path`. Must be called in the order of a walk.
+    /// Returns the file at `path`. Must be called in the order of a walk.
     fn find(&mut self, path: &[u8]) -> Result<Option<(Content, Time)>> {
         while self.next.is_some() || self.advance()? {
             match (compare_paths(&self.path, path), self.next.take()) {
@@ -101,7 +101,7 @@ impl Recorded {
                 (Ordering::Equal, Some(Thing::File { key, time, .. })) if time != NEVER => {
                     return Ok(Some((key.content, time)));
                 }
-                // There may be more of it under this path.
+                // The record may have more entries for this path.
                 (Ordering::Equal, _) => {}
                 (Ordering::Greater, next) => {
                     self.next = next;
@@ -112,7 +112,7 @@ impl Recorded {
         Ok(None)
     }
 
-    /// Goes to the next entry; false at the end.
+    /// Advances to the next entry; returns false at the end.
     fn advance(&mut self) -> Result<bool> {
         let Some((level, name, thing)) = self.list.next()? else {
             return Ok(false);
@@ -129,7 +129,7 @@ impl Recorded {
     }
 }
 
-/// A relative path as what paths below it begin with.
+/// A relative path in the form with which paths below it begin.
 fn prefix(path: &Path) -> Vec<u8> {
     let mut bytes = path.as_os_str().as_bytes().to_vec();
     if !bytes.is_empty() {

@@ -1,5 +1,5 @@
-//! Frames become packs: one pack of each kind open at a time, the full one finished behind it. A put of little becomes
-//! one pack of both kinds, so that it costs one object.
+//! Packs frames: one pack of each kind is open at a time, and full ones are finished in the background. A small put
+//! makes one pack of both kinds, so that it costs one object.
 
 use crossbeam_channel::Receiver;
 
@@ -17,7 +17,7 @@ pub(super) struct Packer<'p> {
     session: &'p PutSession<'p>,
     data: Option<PackWriter>,
     meta: Option<PackWriter>,
-    /// What came so far, while it may fit into one pack.
+    /// The frames so far, as long as they may fit into one pack.
     few: Option<Vec<KindFrame>>,
     few_bytes: usize,
 }
@@ -35,7 +35,7 @@ impl<'p> Packer<'p> {
         }
     }
 
-    /// Takes frames until there are none left, then finishes the last packs.
+    /// Packs frames until there are none left, then finishes the last packs.
     pub(super) fn run(mut self, frames: &Receiver<KindFrame>) -> Result<()> {
         let session = self.session;
         let finish = |pack: PackWriter| session.add(&pack.finish()?);
@@ -76,7 +76,7 @@ impl<'p> Packer<'p> {
             .try_for_each(|(kind, frame)| self.append(kind, frame, full))
     }
 
-    /// One pack of all these frames, data first.
+    /// Makes one pack of all these frames, data first.
     fn together(&self, mut few: Vec<KindFrame>) -> Result<Option<PackWriter>> {
         few.sort_by_key(|(kind, _)| *kind);
         let (Some((first, _)), Some((last, _))) = (few.first(), few.last()) else {

@@ -1,4 +1,4 @@
-//! The pipeline of a put: its stages, the channels between them, and who stops whom.
+//! The pipeline of a put: its stages, the channels between them, and how they stop each other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -20,15 +20,15 @@ use crate::progress::Progress;
 use crate::remedy::Note;
 use crate::store::Store;
 
-/// Entries of the walk that may wait for files before them to be read.
+/// Most entries of the walk that wait for earlier files to be read.
 const EVENTS_WAITING_MAX: usize = 1 << 16;
-/// Results of one worker that may wait for the assembler: a sparse file makes them faster than it takes them.
+/// Most results of one worker that wait for the assembler. A sparse file makes them faster than it takes them.
 const RESULTS_WAITING_MAX: usize = 4;
-/// Bytes of buffers that one worker needs: two blocks, a frame and what it encodes to, the same as a difference, a frame
-/// on its way.
+/// Bytes of buffers of one worker: two blocks, a frame, its plain encoding, its encoding as a delta, and a frame in
+/// flight.
 const WORKER_BYTES: u64 = 16 << 20;
 
-/// Runs all stages side by side until the trees are built and every pack is durable.
+/// Runs all stages concurrently until the trees are built and every pack is durable.
 pub(super) fn pipeline(
     store: &Store,
     request: &PutRequest,
@@ -46,7 +46,7 @@ pub(super) fn pipeline(
     let write_back = is_remembered.then(WriteBack::of_system);
     std::thread::scope(|scope| {
         let (over, failed, write_back) = (&over, &failed, write_back.as_ref());
-        // A stage that fails stops the workers: what they would read and store is for nothing.
+        // A stage that fails stops the workers: what they would read and store would be in vain.
         let watched = |outcome: Result<_>| {
             failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
             outcome
@@ -91,7 +91,7 @@ pub(super) fn pipeline(
         let built = assembler.run(&to_assemble, &finished);
         failed.fetch_or(built.is_err(), Ordering::Relaxed);
         drop((to_assemble, finished));
-        // The stage that failed first explains the others, which only lost their neighbours.
+        // The stage that failed first has the cause; the others only lost their neighbours.
         let packed = join(packing);
         let scanned = join(scanning);
         over.store(true, Ordering::Relaxed);
@@ -119,8 +119,7 @@ pub(super) fn pipeline(
     })
 }
 
-/// Of the errors of all stages the one that the others follow from: a stage that only lost its
-/// neighbours was interrupted.
+/// Selects the cause among the errors of all stages. A stage that only lost its neighbours was interrupted.
 pub(super) fn reason(store: &Store, errors: impl Iterator<Item = Error>) -> Error {
     let mut errors: Vec<Error> = errors.collect();
     errors.sort_by_key(|error| error.kind() == Kind::Interrupted);
@@ -133,7 +132,7 @@ pub(super) fn reason(store: &Store, errors: impl Iterator<Item = Error>) -> Erro
     }
 }
 
-/// On a bucket, half of the memory is for the parts of uploads on their way.
+/// How many workers memory allows. On a bucket, half of the memory is for parts of uploads in flight.
 pub(super) fn workers(store: &Store) -> usize {
     let host = store.host();
     let memory_bytes = host.memory_bytes / if store.is_far() { 2 } else { 1 };

@@ -1,4 +1,4 @@
-//! What only its owner can read: a version that holds such a file comes out for one person alone.
+//! Files that only their owner can read: copies of a version with such a file are for one user alone.
 
 use std::path::PathBuf;
 
@@ -8,14 +8,14 @@ use crate::remedy::{Note, Remedy};
 
 /// Paths that a note names.
 const NAMED_MAX: usize = 5;
-/// The bits that let others in.
+/// The permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
-/// What the walk met of it.
+/// Private paths that the walk met.
 #[derive(Debug, Default)]
 pub(super) struct Private {
-    /// Trees of this host that were made from a version for one person alone. A linked file has the mode of the pool, which
-    /// says nothing; and the walk may come there by a link.
+    /// Trees of this host that were made from a private version. The mode of a linked file is the pool's, so it says
+    /// nothing; and the walk may enter such a tree through a link.
     trees: Vec<PathBuf>,
     named: Vec<String>,
     count: u64,
@@ -29,8 +29,8 @@ impl Private {
         }
     }
 
-    /// Looks at what was admitted. An empty file has nothing to hide, and the root says nothing: most are closed for
-    /// what is beside them.
+    /// Looks at what was admitted. Empty files are ignored, since they have nothing to hide, and so is the root: most
+    /// roots are closed because of other things in them.
     pub(super) fn look(&mut self, path: &[u8], admitted: &Admitted, profile: &Profile) {
         let (mode, dir) = match admitted {
             Admitted::File(file) if file.stat.size > 0 => (file.stat.mode, &file.dir),
@@ -51,7 +51,7 @@ impl Private {
         }
     }
 
-    /// Whether there is any.
+    /// Whether there are private files.
     pub(super) fn is_any(&self) -> bool {
         self.count > 0
     }

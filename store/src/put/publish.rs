@@ -1,4 +1,4 @@
-//! The commit of a put: what it has built becomes a version of its ref, and it counts what that took.
+//! The commit of a put: makes what was built a version of its ref, and counts what was stored.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,12 +22,12 @@ use crate::store::{Store, View};
 #[derive(Debug)]
 pub(super) struct Passes {
     id: PassId,
-    /// Bytes of new chunks, and what they take, of all passes so far.
+    /// Bytes of new chunks, and of their stored form, of all passes so far.
     new_bytes: AtomicU64,
     stored_bytes: AtomicU64,
 }
 
-/// What one pass writes and has written.
+/// One pass, and what it has written.
 pub(super) struct PutSession<'p> {
     request: &'p PutRequest,
     dedup: &'p Dedup,
@@ -35,7 +35,7 @@ pub(super) struct PutSession<'p> {
     /// Bytes that this pass has stored.
     stored_bytes: AtomicU64,
     store: &'p Store,
-    /// What the namespace of the target may still take, if it has a quota.
+    /// How much the namespace of the target may still take, if it has a quota.
     room: Option<Room>,
     passes: &'p Passes,
 }
@@ -49,7 +49,7 @@ impl Passes {
         })
     }
 
-    /// Bytes that they have stored.
+    /// Bytes that all passes have stored.
     pub(super) fn stored_bytes(&self) -> u64 {
         self.stored_bytes.load(Ordering::Relaxed)
     }
@@ -78,7 +78,7 @@ impl<'p> PutSession<'p> {
         })
     }
 
-    /// Counts a frame on its way to a pack. Fails as soon as the commit would fail in the end, for want of room.
+    /// Counts a frame that goes to a pack. Fails as soon as the commit would fail for lack of room.
     pub(super) fn count(&self, kind: FrameKind, raw_bytes: u32, stored_bytes: usize) -> Result<()> {
         let new_bytes = match kind {
             FrameKind::Data => raw_bytes.into(),
@@ -97,7 +97,7 @@ impl<'p> PutSession<'p> {
         }
     }
 
-    /// Takes a durable pack.
+    /// Adds a durable pack.
     pub(super) fn add(&self, pack: &WrittenPack) -> Result<()> {
         if !self.session.add(pack)?.is_empty() {
             self.dedup.committed();
@@ -105,8 +105,7 @@ impl<'p> PutSession<'p> {
         Ok(())
     }
 
-    /// Commits what a pass that was asked to stop has stored, so that the next put finds it; the error that says
-    /// so.
+    /// Commits what an interrupted pass has stored, so that the next put finds it. Returns the error that says so.
     pub(super) fn interrupted(&self, error: Error) -> Error {
         if self.request.dry_run {
             return error;
@@ -120,10 +119,10 @@ impl<'p> PutSession<'p> {
         }
     }
 
-    /// Adds the ref version; `None` when a collector took what this pass had counted on.
+    /// Adds the version; `None` when a collector took chunks that this pass relied on.
     ///
-    /// If the newest version is the same already, no version is added. What was stored all the same was missing in that
-    /// version, and is committed without a new one.
+    /// If the newest version is the same already, no version is added. If the pass stored chunks nevertheless, that
+    /// version lacked them, and they are committed without a new version.
     pub(super) fn commit(
         self,
         mut built: Built,
@@ -135,7 +134,7 @@ impl<'p> PutSession<'p> {
         }
         if let Some(base) = base {
             let is_mended = !self.request.dry_run && self.mend(&reader.view().state)?;
-            // What is left is there for the next pass.
+            // The next pass uses what is left.
             return match is_mended {
                 true => self.session.commit_packs().map(|_| None),
                 false => self.save(built, base, reader),
@@ -150,7 +149,7 @@ impl<'p> PutSession<'p> {
             built: &built,
             reader,
         };
-        // DESIGN, writer 13: a version must not count on what is known to be gone.
+        // DESIGN, writer 13: a version must not rely on packs that are known to be gone.
         let is_mended = !self.request.dry_run && self.mend(&reader.view().state)?;
         let known = match is_mended {
             true => None,
@@ -168,7 +167,7 @@ impl<'p> PutSession<'p> {
         }
         let published = match known {
             Some(version) => Some(version),
-            // What is left is there for the next pass.
+            // The next pass uses what is left.
             None if is_mended => self.session.commit_packs().map(|_| None)?,
             None => self.publish(&same, &mut report)?,
         };
@@ -178,8 +177,8 @@ impl<'p> PutSession<'p> {
             root: built.root,
         };
         let cached = built.cache.take().map(|cache| cache.commit(base));
-        // The next pass looks into the cache for the files that it need not read again. No version stands for
-        // them then, so every chunk is looked up; what could not be written costs time.
+        // The next pass looks up in the cache which files it need not read again. As no version vouches for them then,
+        // every chunk is looked up. If the cache could not be written, that only costs time.
         let Some(version) = published else {
             return Ok(None);
         };
@@ -197,7 +196,7 @@ impl<'p> PutSession<'p> {
         Ok(Some(report))
     }
 
-    /// Whether packs that this pass counts on were gone or damaged, so that another pass has to store what they held.
+    /// Whether packs that this pass relied on were missing or damaged, so that another pass has to store their content.
     fn mend(&self, state: &State) -> Result<bool> {
         let Some(bad) = mend(self.store, state, self.dedup.relied())? else {
             return Ok(false);
@@ -219,8 +218,8 @@ impl<'p> PutSession<'p> {
         Ok(true)
     }
 
-    /// The newest version, if nothing needs to be written for it: what was built is the same, and nothing was stored for
-    /// it but the times of directories. If these times are its own, the version lacks them.
+    /// The newest version, if nothing needs to be written: it is the same, and nothing was stored except times of
+    /// directories. If the new times are those of that version, it lacked them, and must be written.
     fn known(&self, same: &Same<'_>) -> Result<Option<u64>> {
         let claims = self.dedup.claims();
         if !self.request.dry_run && claims > same.built.new_times {
@@ -311,8 +310,8 @@ impl<'p> PutSession<'p> {
         self.store
     }
 
-    /// The newest state: what the pass began with, and what was added since. Whether the log is whole was asked then, and
-    /// is asked again by a commit.
+    /// The newest state: the one that the pass began with, and the entries since. It was checked then that the log is
+    /// whole, and a commit checks that again.
     pub(super) fn newest_state(&self, reader: &Reader<'_>) -> Result<State> {
         let mut state = reader.view().state.clone();
         match self.store.catch_up(&mut state) {
@@ -327,7 +326,7 @@ impl<'p> PutSession<'p> {
         self.dedup
     }
 
-    /// Bytes of new chunks, and what they take, of all passes.
+    /// Bytes of new chunks, and of their stored form, of all passes.
     pub(super) fn written_bytes(&self) -> (u64, u64) {
         let new_bytes = self.passes.new_bytes.load(Ordering::Relaxed);
         (new_bytes, self.passes.stored_bytes())
@@ -343,7 +342,7 @@ impl<'p> PutSession<'p> {
 }
 
 impl PutRequest {
-    /// That the newest version in `state` is the one that was asked for, if one was.
+    /// Checks that the newest version in `state` is the requested one, if one was requested.
     fn check_newest(&self, state: &State) -> Result<()> {
         let Onto::Only(wanted) = self.onto else {
             return Ok(());
@@ -363,7 +362,7 @@ impl PutRequest {
     }
 }
 
-/// That no namespace is out of room.
+/// Fails when a namespace has no room.
 pub(super) fn refused_room(refused: &Refused) -> Result<()> {
     match refused.first_key_value() {
         Some((namespace, over)) => Err(over.error(namespace)),
@@ -371,18 +370,18 @@ pub(super) fn refused_room(refused: &Refused) -> Result<()> {
     }
 }
 
-/// Whether a version has all that a put was asked to keep, as it is now. It may have more.
+/// Whether a version has everything that the put was asked to keep, with the current values. It may have more.
 fn built_is_kept(built: &Built, newest: &Version) -> bool {
     let has = |side| newest.sides.iter().any(|known| known == side);
     built.kept.iter().all(has)
 }
 
-/// What the message of a version names: all but its last word.
+/// The name in the message of a version: everything except the last word.
 fn named(message: &str) -> &str {
     message.rsplit_once(' ').map_or(message, |(name, _)| name)
 }
 
-/// Whether a version is what a put has built.
+/// Compares versions with what a put has built.
 struct Same<'c> {
     request: &'c PutRequest,
     built: &'c Built,
@@ -390,8 +389,8 @@ struct Same<'c> {
 }
 
 impl Same<'_> {
-    /// The newest version of the target in `state`, if another one would say nothing new: the same tree, its
-    /// files of the same times, and kept for at least as long. See [`Onto::New`] for what is the same there.
+    /// The newest version of the target in `state`, if another one would add nothing: it has the same tree and the same
+    /// times of files, and stays at least as long. For [`Onto::New`], see there.
     fn version(&self, state: &State) -> Option<(u64, Version)> {
         if self.request.onto == Onto::New {
             let all = state.versions(&self.request.target).ok()?;
@@ -414,8 +413,8 @@ impl Same<'_> {
         is_same.then_some((number, newest))
     }
 
-    /// Whether the version comes out for one person alone: what was private once stays so, because a copy that came
-    /// out of the store may have other modes than the files had.
+    /// Whether only one user may access copies of the version. A ref that was private once stays private, because files
+    /// of a copy that came out of the store may have other modes.
     fn is_private(&self, state: &State) -> bool {
         let was = || {
             state
@@ -425,8 +424,8 @@ impl Same<'_> {
         !self.request.readable && (self.built.is_private || was())
     }
 
-    /// Whether the files of `newest`, which is the same tree, have the same times. Times that cannot be read count as
-    /// others: one more version heals them.
+    /// Whether the files of `newest`, which has the same tree, have the same times. Unreadable times count as
+    /// different: another version heals them.
     fn has_times_of(&self, newest: &Version) -> bool {
         let Root::Tree { content, .. } = newest.root else {
             return false;
@@ -436,10 +435,10 @@ impl Same<'_> {
     }
 }
 
-/// The hash of the times of the files of a version, whose tree is `content`, in the order of a walk.
+/// The hash of the times of the files of a version with the tree `content`, in the order of a walk.
 fn file_times(reader: &Reader<'_>, version: &Version, content: &Content) -> Result<blake3::Hash> {
     let mut times = TimesReader::of(reader, version)?;
-    // That of the root.
+    // The time of the root.
     times.skip(1)?;
     let mut hash = FileTimes::default();
     let mut open = vec![reader.tree(content)?.into_iter()];

@@ -1,5 +1,5 @@
-//! The bytes of a source's files: small ones whole, large ones block by block, holes passed over. A file that
-//! changes while it is read is an error.
+//! Reads the bytes of source files: small ones whole, large ones block by block, without holes. A file that changes
+//! while it is read is an error.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ use crate::host::walk::{Stat, next_data};
 /// Bytes of a block of a large file.
 const BLOCK_BYTES: usize = 2 << 20;
 
-/// Where the reading of a large file is: `offset` is behind the bytes read so far.
+/// The position in a large file; `offset` is behind the bytes read so far.
 pub(super) struct Cursor<'j> {
     pub(super) file: &'j File,
     pub(super) job: &'j FileJob,
@@ -22,7 +22,7 @@ pub(super) struct Cursor<'j> {
 }
 
 impl Cursor<'_> {
-    /// Fills `bytes` up to a block; true at the end of the file.
+    /// Fills `bytes` up to a block. Returns true at the end of the file.
     pub(super) fn fill(&mut self, bytes: &mut Vec<u8>) -> Result<bool> {
         let mut filled = bytes.len();
         bytes.resize(BLOCK_BYTES.max(filled + 1), 0);
@@ -42,7 +42,7 @@ impl Cursor<'_> {
         Ok(is_end)
     }
 
-    /// Bytes of the hole that begins here.
+    /// The length of the hole that begins here.
     pub(super) fn hole(&self) -> Result<u64> {
         if !self.is_sparse || self.offset >= self.size {
             return Ok(0);
@@ -52,7 +52,7 @@ impl Cursor<'_> {
         Ok(data - self.offset)
     }
 
-    /// Unreads a rest that lies in a hole, so that the hole can be skipped from there.
+    /// Unreads a rest that is in a hole, so that the hole can be skipped from there.
     pub(super) fn rewind(&mut self, rest: &mut Vec<u8>) {
         let len = rest.len() as u64;
         if self.is_sparse
@@ -66,7 +66,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Reads a file that is the same before and after; `meanwhile` is what happens between (for tests).
+/// Reads a file that is the same before and after; tests use `meanwhile` to act in between.
 pub(super) fn read_small(
     job: &FileJob,
     file: &File,
@@ -80,7 +80,7 @@ pub(super) fn read_small(
     if is_same(&after, &job.stat) && bytes.len() as u64 == after.size {
         return Ok(after);
     }
-    // It was touched between the walk and now; that alone is no reason to refuse it.
+    // The file was touched after the walk saw it, which alone is no reason to refuse it.
     let before = after;
     read_whole(job, file, bytes)?;
     meanwhile();
@@ -89,7 +89,7 @@ pub(super) fn read_small(
 
 fn read_whole(job: &FileJob, file: &File, bytes: &mut Vec<u8>) -> Result<()> {
     let mut filled = 0;
-    // One byte more than expected, so that the end is seen by the first read.
+    // One byte more than expected, so that the first read sees the end.
     bytes.resize(usize::try_from(job.stat.size).unwrap_or(0) + 1, 0);
     loop {
         if filled == bytes.len() {
@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    /// What reading gives while `change` happens behind each read, with its number.
+    /// The result of reading while `change` is called after each read, with the number of the read.
     fn read_while(change: &dyn Fn(&std::path::Path, u32)) -> Result<Vec<u8>> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
@@ -168,7 +168,7 @@ mod tests {
         read_small(&job, &file, &mut bytes, meanwhile).map(|_| bytes)
     }
 
-    /// Another second, so that the tick of the clock does not matter.
+    /// Sets a time in another second, so that the resolution of the clock does not matter.
     fn touch(path: &std::path::Path, secs: u64) {
         let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(secs);
         let file = File::options().write(true).open(path).unwrap();
@@ -188,10 +188,10 @@ mod tests {
             std::fs::write(path, vec![b'x'; 10 + reads as usize]).unwrap();
         });
         assert_eq!(sizes.unwrap_err().kind(), Kind::Conflict);
-        // The same size: by its times alone.
+        // The size is the same; only the times differ.
         let times = read_while(&|path, reads| touch(path, 1000 + u64::from(reads)));
         assert_eq!(times.unwrap_err().kind(), Kind::Conflict);
-        // By its ctime alone, since somebody set the mtime back.
+        // Only the ctime differs, since somebody set the mtime back.
         let ctime = read_while(&|path, _| {
             touch(path, 1000);
             std::thread::sleep(std::time::Duration::from_millis(20));

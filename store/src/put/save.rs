@@ -1,6 +1,6 @@
-//! save: the changes of a directory are merged into the newest version of its ref, then committed.
+//! save: merges the changes of a directory into the newest version of its ref, and commits the result.
 //!
-//! The bytes are stored before that. If another commit was quicker, only metadata is merged again, into that commit's
+//! The bytes are stored before that. If another commit was faster, only metadata is merged again, with that commit's
 //! version: the entry is added to exactly the version that was merged.
 
 use super::ancestor::Base;
@@ -24,33 +24,33 @@ use crate::remedy::{Note, Remedy};
 use crate::session::Published;
 use crate::tree::MetaBuilder;
 
-/// Paths that the message of a version names.
+/// Most paths that the message of a version names.
 const TOLD_MAX: usize = 5;
-/// How often another commit may be quicker before this one waits a little.
+/// How many races a commit may lose before it waits a little.
 const TRIES_AT_ONCE: u32 = 2;
 
 /// The newest version, with its number.
 type Newest = Option<(u64, Version)>;
 
-/// What a save comes to on top of one version.
+/// The merged version.
 struct Outcome {
     root: Root,
     times: Content,
     merged: Merged,
 }
 
-/// What became of a commit.
+/// The result of a commit.
 enum Committed {
-    /// As this version.
+    /// The number of the new version.
     Version(u64),
-    /// Another commit was quicker.
+    /// Another commit was faster.
     Late,
-    /// A collector took what the pass had counted on.
+    /// A collector took what the pass relied on.
     Stale,
 }
 
 impl PutSession<'_> {
-    /// Adds the merged version; `None` when a collector took what this pass had counted on.
+    /// Adds the merged version; `None` when a collector took what this pass relied on.
     pub(super) fn save(
         self,
         mut built: Built,
@@ -63,7 +63,8 @@ impl PutSession<'_> {
             let outcome = self.outcome(&built, base, newest.as_ref(), reader)?;
             if let Some(number) = self.is_known(&outcome, newest.as_ref(), &built) {
                 if !self.request().dry_run {
-                    // What was stored all the same was missing: in a version, or of what this directory is.
+                    // If the pass stored anything nevertheless, it was missing: from a version, or from this
+                    // directory's own tree.
                     self.commit_packs()?;
                 }
                 break (newest, outcome, Some(number));
@@ -93,7 +94,7 @@ impl PutSession<'_> {
         let was = newest.as_ref().map(|(number, _)| *number);
         let left_out = outcome.merged.left_out;
         report.saved = Some(self.told(&built, base, reader, (was, outcome.merged))?);
-        // What is inserted is made for that alone, and is nothing to come back to.
+        // An insert is made for one call, and is never saved again.
         let is_kept = !self.request().dry_run && self.request().onto != Onto::Insert;
         if let Some(number) = version.filter(|_| is_kept) {
             let version = (number, *outcome.root.content());
@@ -107,7 +108,7 @@ impl PutSession<'_> {
         Ok(state.version(&self.request().target, None).ok())
     }
 
-    /// What is built, merged with the newest version where that is not what it was made from.
+    /// Merges what was built with the newest version, unless that is the base.
     fn outcome(
         &self,
         built: &Built,
@@ -160,13 +161,13 @@ impl PutSession<'_> {
             };
         }
         if built.is_known_in_part {
-            // The pass made more metadata than is kept in memory: it is read from the store.
+            // The pass made more metadata than is kept in memory, so the rest is read from the store.
             self.commit_packs()?;
         }
         let mut stored = Stored::new(self, reader, built)?;
         let theirs = (their_tree, their_totals);
         let (tree, merged) = merge(&mut stored, base.root.as_ref(), &(content, totals), &theirs)?;
-        // What lies there and is left out is not gone, nor is what was never there.
+        // Left-out entries are not deleted, and an unchanged tree lost nothing.
         let is_all_left_out = built.leaves_out() && merged.left_out > 0;
         if is_emptied && !is_all_left_out && tree.0 != their_tree {
             return Err(emptied());
@@ -185,7 +186,7 @@ impl PutSession<'_> {
         })
     }
 
-    /// The newest version, where there is nothing new to say.
+    /// The newest version, if the merge adds nothing to it.
     fn is_known(
         &self,
         outcome: &Outcome,
@@ -204,7 +205,7 @@ impl PutSession<'_> {
         is_same.then_some(*number)
     }
 
-    /// What was private once stays it, whoever saves.
+    /// A ref that was private once stays private, whoever saves to it.
     fn is_private(&self, built: &Built, newest: Option<&(u64, Version)>) -> bool {
         let was = newest.is_some_and(|(_, newest)| newest.private);
         !self.request().readable && (built.is_private || was)
@@ -289,7 +290,7 @@ impl PutSession<'_> {
         })
     }
 
-    /// The base of the next save, and of the next put; what cannot be written costs time then.
+    /// Remembers the base for the next save and the next put. A failure only costs time then.
     fn remember(
         &self,
         mut built: Built,
@@ -304,7 +305,7 @@ impl PutSession<'_> {
         if leaves_out && let Some(known) = base.root {
             match graft(self.store(), request, (&built.root, &known), reader) {
                 Ok((grafted, listing)) => (root, built.listing) = (grafted, listing),
-                // With the base that it has, the next save names changes of its own.
+                // The old base is kept. With it, the next save may take its own changes for those of others.
                 Err(error) => return report.notes.push(slow(error)),
             }
         }
@@ -352,7 +353,8 @@ impl<'s> Stored<'s> {
         })
     }
 
-    /// The times of the merged tree, each from the side that its entry comes from; of a directory of both the later.
+    /// Writes the times of the merged tree, each from the side of its entry; for a directory of both sides, the later
+    /// one.
     fn times(&mut self, steps: &[Step], (ours, theirs): (&Content, &Content)) -> Result<Content> {
         let mut ours = TimesReader::new(self.reader, ours)?;
         let mut theirs = TimesReader::new(self.reader, theirs)?;
@@ -421,8 +423,8 @@ impl Trees for Stored<'_> {
     }
 }
 
-/// Times of their own. Whatever else stands beside the newest version says something of its tree, entry by entry, and
-/// nothing of another one.
+/// The side objects of the version: its times. Other side objects of the newest version describe its entries one by
+/// one, so they are kept only if the tree is the same.
 fn sides(outcome: &Outcome, newest: Option<&(u64, Version)>) -> Sides {
     let same = newest.filter(|(_, newest)| newest.root == outcome.root);
     let others = same
@@ -436,7 +438,7 @@ fn sides(outcome: &Outcome, newest: Option<&(u64, Version)>) -> Sides {
     all.fold(Sides::default(), Sides::with)
 }
 
-/// What the newest version kept beside its tree, and the one that is made of it does not.
+/// Names the side objects of the newest version that the merged one does not have.
 fn left_behind(outcome: &Outcome, newest: Option<&(u64, Version)>) -> Option<String> {
     let (number, newest) = newest.filter(|(_, newest)| newest.root != outcome.root)?;
     let kinds: Vec<&str> = newest.sides.others().map(|side| &*side.kind).collect();
@@ -446,7 +448,7 @@ fn left_behind(outcome: &Outcome, newest: Option<&(u64, Version)>) -> Option<Str
     ))
 }
 
-/// What the person said, and what both had changed.
+/// The message of the version: that of the request, and the paths that both sides had changed.
 fn message(request: &PutRequest, merged: &Merged, onto: Option<u64>) -> String {
     let mut parts = Vec::new();
     if !request.message.is_empty() {

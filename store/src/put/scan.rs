@@ -1,7 +1,6 @@
-//! The walk: it tells the assembler what there is, in order, and gives the workers what must be read.
+//! The walk: sends the assembler what exists, in order, and gives the workers the files to read.
 //!
-//! A file that looks as it did when it was last put from here is not read again, provided that
-//! the store still has every chunk of it.
+//! A file that looks as it did at the last put from here is not read again, if the store still has all of its chunks.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -34,21 +33,21 @@ use crate::remedy::{Note, Remedy};
 use crate::session::moves_chunks;
 use crate::store::{Store, View};
 
-/// Bytes of small files that one worker takes at once.
+/// Most bytes of small files in one batch for a worker.
 const BATCH_BYTES: u64 = 2 << 20;
-/// Small files that one worker takes at once.
+/// Most small files in one batch for a worker.
 const BATCH_FILES: usize = 128;
 
-/// Smaller files are never stored as the difference to others.
+/// Smaller files are never stored as deltas.
 const NEAR_BYTES_MIN: u64 = 256 << 10;
 
-/// So many log entries are read at most to find out, without a look at its chunks, whether a version is whole.
+/// Most log entries that are read to find out that a version is whole without looking up its chunks.
 const ENTRIES_READ_MAX: u64 = 32;
 
 /// The walk of one put.
 pub(super) struct Scan<'p> {
     store: &'p Store,
-    /// Directories of ours inside of the source, relative to it.
+    /// Directories of this program inside of the source, relative to it.
     own: Vec<String>,
     walk: FileWalk,
     expected: Option<Expected>,
@@ -57,20 +56,20 @@ pub(super) struct Scan<'p> {
     /// The source as the caller named it.
     given: PathBuf,
     has_globs: bool,
-    /// What the profile refuses is left out and named.
+    /// Whether to leave out and name what the profile refuses.
     is_save: bool,
     private: Private,
     is_readable: bool,
     reads_all: bool,
     beside: Attributes,
     has_left_out: bool,
-    /// What was put from here before.
+    /// The cache of the last put from here.
     cache: Option<StatCacheReader>,
-    /// The version that the cached contents belong to, when it is still live.
+    /// The version that the cached contents belong to, if it is still live.
     base: Option<Base>,
     reader: &'p Reader<'p>,
     ties: Ties<'p>,
-    /// What the assembler has not been told yet.
+    /// Events that were not sent to the assembler yet.
     untold: Vec<Event>,
     batch: Vec<FileJob>,
     batch_bytes: u64,
@@ -82,7 +81,7 @@ pub(super) struct Scan<'p> {
 }
 
 impl<'p> Scan<'p> {
-    /// Prepares the walk and opens the cache of what was put from here before; its new half is for the assembler.
+    /// Prepares the walk, and opens the cache of the last put from here. The new cache is for the assembler.
     pub(super) fn prepare(
         store: &'p Store,
         request: &'p PutRequest,
@@ -109,7 +108,8 @@ impl<'p> Scan<'p> {
             .as_ref()
             .and_then(StatCacheReader::base)
             .filter(|base| nothing_moved_since(store, base, view.state.number))
-            // A dry run may be asked what its namespace would take: what another holds is looked at.
+            // A dry run may be asked how much its namespace would take, so chunks of other namespaces must be looked
+            // up.
             .filter(|base| !request.dry_run || base.name.namespace() == request.target.namespace())
             .and_then(|base| {
                 let (_, version) = view.state.version(&base.name, Some(base.version)).ok()?;
@@ -148,7 +148,7 @@ impl<'p> Scan<'p> {
         Ok((scan, writer))
     }
 
-    /// The versions whose chunks are counted on without a look at each.
+    /// The versions whose chunks are relied on without looking up each.
     pub(super) fn bases(&self) -> Vec<Base> {
         let linked = self.ties.bases().map(|version| Base(version.clone()));
         self.base.clone().into_iter().chain(linked).collect()
@@ -167,18 +167,18 @@ impl<'p> Scan<'p> {
             .collect()
     }
 
-    /// What was wrong with the cache, when it had to be taken as empty.
+    /// The damage of the cache, if it had to be treated as empty.
     fn damage(&self) -> Option<String> {
         let damage = self.cache.as_ref().and_then(StatCacheReader::damage)?;
         Some(format!("{damage}: the files behind it were read again"))
     }
 
-    /// The credentials that are found: all of them once every file was read.
+    /// The credentials that are found; complete once every file was read.
     pub(super) fn secrets(&self) -> Option<Arc<Secrets>> {
         self.profile.secrets()
     }
 
-    /// The count of what there is, to be made beside the walk; none after the first call.
+    /// The count to run beside the walk; none after the first call.
     pub(super) fn expected(&mut self) -> Option<Expected> {
         self.expected.take()
     }
@@ -231,7 +231,7 @@ impl<'p> Scan<'p> {
         })
     }
 
-    /// What the profile makes of an item. A save leaves out what it refuses, alone or with all that is in it.
+    /// Lets the profile judge an item. A save leaves out what it refuses, a directory with everything in it.
     fn admit(&mut self, item: Item) -> Result<Admitted> {
         let (is_dir, is_leaf) = match item {
             Item::Enter { .. } => (true, false),
@@ -292,7 +292,7 @@ impl<'p> Scan<'p> {
         let xattrs = self.beside.of_file(&file.dir, &name)?;
         self.totals = (self.totals.0 + 1, self.totals.1 + file.stat.size);
         let tie = self.ties.of(self.walk.path(), &file.stat)?;
-        // What a live version has need not be looked up chunk by chunk.
+        // The chunks of a live version need not be looked up one by one.
         let linked = tie.linked().filter(|_| !self.reads_all);
         let known = match linked.filter(|_| tie.is_of_live_version()) {
             Some(content) => Some(content),
@@ -332,14 +332,14 @@ impl<'p> Scan<'p> {
         })
     }
 
-    /// The content of a file that is as it was, when the store still has all of it.
+    /// The content of an unchanged file, if the store still has all of it.
     fn known(&mut self, stat: &Stat, dedup: &Dedup) -> Result<Option<Content>> {
         let Some(cache) = &mut self.cache else {
             return Ok(None);
         };
         let cached = cache.lookup(self.walk.path(), stat);
         match cached {
-            // A live version has all its chunks unless a repair gave some up; see `nothing_moved_since`.
+            // A live version has all its chunks, unless a repair gave some up; see `nothing_moved_since`.
             Some(content) if self.base.is_some() || self.is_complete(&content, dedup)? => {
                 Ok(Some(content))
             }
@@ -347,7 +347,7 @@ impl<'p> Scan<'p> {
         }
     }
 
-    /// The content of a file that is the pool's own inode, as the pool left it, when the store still has all of it.
+    /// The content of a file that is the unchanged inode of a pool, if the store still has all of it.
     fn complete(&self, linked: Option<Content>, dedup: &Dedup) -> Result<Option<Content>> {
         match linked {
             Some(content) if self.is_complete(&content, dedup)? => Ok(Some(content)),
@@ -401,7 +401,7 @@ impl<'p> Scan<'p> {
         tasks.send(Task::Small(batch)).map_err(|_| lost())
     }
 
-    /// Tells the events; before waiting, gives out the files that the assembler may be waiting for.
+    /// Sends the events. Before waiting, sends the files that the assembler may be waiting for.
     fn tell(&mut self, events: &Sender<Vec<Event>>, tasks: &Sender<Task>) -> Result<()> {
         let untold = std::mem::replace(&mut self.untold, Vec::with_capacity(EVENTS_TOLD));
         match events.try_send(untold) {
@@ -415,8 +415,8 @@ impl<'p> Scan<'p> {
     }
 }
 
-/// Directories of the store and of its caches that lie inside of `root`, relative to it: what a put
-/// changes while it reads cannot be put.
+/// Directories of the store and of its caches inside of `root`, relative to it. A put cannot read what it changes
+/// itself.
 fn own_directories(store: &Store, root: &Path) -> Result<Vec<String>> {
     let mut inside = Vec::new();
     for own in own_paths(store) {
@@ -435,7 +435,7 @@ fn own_directories(store: &Store, root: &Path) -> Result<Vec<String>> {
     Ok(inside)
 }
 
-/// The directories of the store and of its caches, resolved.
+/// The directories of the store and of its caches, with symlinks resolved.
 fn own_paths(store: &Store) -> Vec<PathBuf> {
     let format = store.remote().local_path(FORMAT_KEY);
     let directory = format.as_deref().and_then(Path::parent);
@@ -457,8 +457,8 @@ fn excluded(request: &PutRequest, own: &[String]) -> Result<Globs> {
     )
 }
 
-/// Whether no entry after that of `base` has condemned packs or dropped segments. A collector leaves a
-/// live version whole, a repair may not: after either, what the cache knows is looked up chunk by chunk.
+/// Whether no entry after that of `base` has condemned packs or dropped segments. A collector leaves live versions
+/// whole, but a repair may not. After either, cached contents are looked up chunk by chunk.
 fn nothing_moved_since(store: &Store, base: &CacheBase, newest: u64) -> bool {
     let sets_base = |change: &Change| matches!(change, Change::SetRef { name, version, .. } if *name == base.name && *version == base.version);
     let oldest = newest.saturating_sub(ENTRIES_READ_MAX).max(1);
@@ -473,7 +473,7 @@ fn nothing_moved_since(store: &Store, base: &CacheBase, newest: u64) -> bool {
     false
 }
 
-/// The source without symlinks on the way.
+/// The path of the source with symlinks resolved.
 pub(super) fn resolved(source: &Path) -> Result<PathBuf> {
     source
         .canonicalize()

@@ -1,5 +1,5 @@
-//! A put of many packs that commits segments as it goes, stopped after each of its mutations. What it
-//! had committed by then is not stored again by the next try.
+//! A put of many packs that commits segments as it goes is stopped after each of its mutations. The next try does not
+//! store again what had been committed by then.
 
 use std::fs;
 use std::path::Path;
@@ -30,10 +30,10 @@ const FILES: u64 = 16;
 const FILE_BYTES: usize = 300_000;
 /// More mutations than the put makes.
 const MUTATIONS_MAX: u64 = 200;
-/// Two packs are on their way when a commit is made, and the last commit is that of the ref.
+/// Two packs are in flight at each commit, and the last commit is that of the ref.
 const COMMITS_MIN: usize = 3;
 
-/// A directory of files that share nothing.
+/// A directory of files that share no bytes.
 fn source() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let mut dice = 1;
@@ -78,7 +78,7 @@ fn assert_comes_back(remote: Arc<dyn Write>, source: &Path) {
     }
 }
 
-/// Waits when the first bytes were read, so that the walk comes to its end before.
+/// Waits after the first bytes were read, so that the walk ends first.
 #[derive(Default)]
 struct Slow(AtomicBool);
 
@@ -104,7 +104,7 @@ fn a_put_that_has_failed_does_not_read_on() {
         .flat_map(|_| roll(&mut dice).to_le_bytes())
         .collect();
     fs::write(source.path().join("a-large"), &noise).unwrap();
-    // What the walk refuses, behind what is read.
+    // The walk refuses this socket, which comes after everything that is read.
     let socket = std::os::unix::net::UnixListener::bind(source.path().join("z")).unwrap();
     let remote = Arc::new(Objects::memory());
     let store = Store::init(remote.clone(), host()).unwrap();
@@ -159,7 +159,7 @@ fn a_long_put_stopped_anywhere_goes_on_from_its_last_commit() {
     panic!("more than {MUTATIONS_MAX} mutations");
 }
 
-/// Where writers end list nodes decides which contents are one: pinned by the root of a file of thousands of chunks.
+/// Contents depend on where writers end list nodes. The root of a file of thousands of chunks pins that.
 #[test]
 fn the_list_of_a_large_file_ends_its_nodes_where_it_always_did() {
     let dir = tempfile::tempdir().unwrap();
@@ -220,8 +220,7 @@ fn the_stage_that_failed_is_told_and_not_those_that_lost_their_neighbour() {
     }
 }
 
-/// Whether an assembler remembers a file that changed for the last time at second 1,000 and whose reading began
-/// at `read_began`.
+/// Whether an assembler remembers a file whose last change was at second 1,000 and whose reading began at `read_began`.
 fn is_remembered(read_began: SystemTime) -> bool {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
@@ -281,7 +280,7 @@ fn is_remembered(read_began: SystemTime) -> bool {
     open().reader.lookup(b"file", &stat).is_some()
 }
 
-/// A file that changed right before it was read may change again without a trace, however late its entry is made.
+/// A file that changed right before it was read may change again unnoticed, however late it is recorded.
 #[test]
 fn a_file_has_settled_by_the_time_of_its_reading() {
     let at = |secs| UNIX_EPOCH + Duration::from_secs(secs);

@@ -1,8 +1,8 @@
 //! Files that share their inode with a pool, and so with trees of other jobs.
 //!
-//! One that is as the pool made it takes its time from the version that its tree was made from: the pool's says
-//! nothing. A file that looks different and has other bytes was written to through a link: it is not taken as the
-//! tree's own. If somebody sets mode and time back, only `pool verify` finds that.
+//! A file that is as the pool made it gets its time from the version that its tree was made from, since the pool's time
+//! means nothing. A file that looks different and has other bytes was written to through a link, and is not taken as
+//! the tree's own. If somebody sets mode and time back, only `pool verify` finds that.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -18,21 +18,21 @@ use crate::host::walk::Stat;
 use crate::read::Reader;
 use crate::remedy::Remedy;
 
-/// Files written through a link that are named.
+/// Most files written through a link that are named.
 const NAMED_MAX: usize = 20;
 
-/// What ties a file to a pool.
+/// How a file is tied to a pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tie {
-    /// What the pool made of its inode, where it looks as if somebody had written to it.
+    /// What the pool made its inode of, if the file looks as if somebody had written to it.
     made: Option<Made>,
-    /// What it was in the version that its tree was made from, where it looks as the pool made it.
+    /// Its content and time in the version that its tree was made from, if it looks as the pool made it.
     origin: Option<(Content, Time)>,
     /// Whether it looks as the pool made it, in a tree that a pool knows.
     is_linked: bool,
-    /// Whether it is the pool's own inode, whose bytes nobody is known to have changed.
+    /// Whether it is the pool's own inode, and nobody is known to have changed its bytes.
     is_pooled: bool,
-    /// Whether a version has all that trees here were made from.
+    /// Whether every tree here was made from a version that is still live.
     is_live: bool,
 }
 
@@ -42,13 +42,13 @@ pub(super) struct Ties<'p> {
     /// Loaded when the first file needs them.
     inodes: Option<Vec<Inodes>>,
     origins: Vec<Origin>,
-    /// The versions that trees here were made from; fewer than trees, where some are gone.
+    /// Versions that trees here were made from. There are fewer than trees if some versions are gone.
     versions: Vec<Version>,
-    /// Trees of this host that are for one user alone, wherever they are.
+    /// Trees of this host, anywhere, that are for one user alone.
     private: Vec<PathBuf>,
 }
 
-/// What was written through a link.
+/// Files that were written through a link.
 #[derive(Debug, Default)]
 pub(super) struct WrittenThrough {
     count: u64,
@@ -56,28 +56,28 @@ pub(super) struct WrittenThrough {
 }
 
 impl Tie {
-    /// Whether somebody wrote to the file through a link, since it has this content now.
+    /// Whether somebody wrote to the file through a link, given its current content.
     pub(super) fn is_written_through(&self, content: &Content) -> bool {
         self.made.is_some_and(|made| !made.is(content))
     }
 
-    /// Whether it may have been written through a link; only its bytes tell.
+    /// Whether it may have been written through a link; only its bytes can tell.
     pub(super) fn is_suspect(&self) -> bool {
         self.made.is_some()
     }
 
-    /// The content of a file that need not be read: it is as the pool made it.
+    /// The content of a file that need not be read, because it is as the pool made it.
     pub(super) fn linked(&self) -> Option<Content> {
         let (content, _) = self.origin.filter(|_| self.is_pooled)?;
         Some(content)
     }
 
-    /// Whether that content is of a version that is there.
+    /// Whether that content is in a live version.
     pub(super) fn is_of_live_version(&self) -> bool {
         self.is_live
     }
 
-    /// The time of a file with this content: its own, unless that is the pool's. None where that is lost.
+    /// The time of a file with this content: its own, unless that is the pool's. None, if the time is lost.
     pub(super) fn time(&self, content: &Content, stat: &Stat) -> Option<Time> {
         match self.origin {
             Some((made_from, time)) if made_from == *content => Some(time),
@@ -88,7 +88,7 @@ impl Tie {
 }
 
 impl<'p> Ties<'p> {
-    /// The ties of what is below the canonical path `root`.
+    /// Finds the ties of what is below the canonical path `root`.
     pub(super) fn new(pools: &'p [Arc<Pool>], reader: &'p Reader<'p>, root: &Path) -> Self {
         let (view, store) = (reader.view(), reader.store().format().id);
         let (mut origins, mut versions) = (Vec::new(), Vec::new());
@@ -116,12 +116,12 @@ impl<'p> Ties<'p> {
         }
     }
 
-    /// The trees of this host that are for one user alone: a link that is followed may lead into one.
+    /// The trees of this host that are for one user alone. A link that is followed may lead into one.
     pub(super) fn private_trees(&self) -> Vec<PathBuf> {
         self.private.clone()
     }
 
-    /// What ties the file at `path`, from the root on. Must be called in the order of a walk.
+    /// Returns how the file at `path`, relative to the root, is tied. Must be called in the order of a walk.
     pub(super) fn of(&mut self, path: &[u8], stat: &Stat) -> Result<Tie> {
         if self.pools.is_empty() {
             return Ok(Tie::default());
@@ -154,7 +154,7 @@ impl<'p> Ties<'p> {
         })
     }
 
-    /// Whether a file is the inode that the pool made of a content.
+    /// Whether a file is the inode that the pool made of `content`.
     fn is_pooled(&mut self, content: &Content, stat: &Stat) -> Result<bool> {
         if stat.nlink < 2 {
             return Ok(false);
@@ -169,7 +169,7 @@ impl<'p> Ties<'p> {
         self.versions.iter()
     }
 
-    /// What cannot be told of the trees that were made here.
+    /// Notes about trees that were made here and whose records cannot be read.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         self.origins.iter().filter_map(Origin::note)
     }
@@ -196,8 +196,8 @@ impl WrittenThrough {
         }
     }
 
-    /// The files by name, each with the others that share its inode; none when there is no such file. Paths
-    /// are from `root` on.
+    /// Names the files, each with the others that share its inode; none, if there are no files. Paths are relative to
+    /// `root`.
     pub(super) fn told(&self, pools: &[Arc<Pool>], root: &Path) -> Option<String> {
         let root = root.canonicalize().unwrap_or_default();
         let inodes: HashSet<(u64, u64)> = self.files.iter().map(|(_, stat)| key(stat)).collect();
@@ -221,7 +221,7 @@ impl WrittenThrough {
     }
 }
 
-/// That files were written through links, and what to do about it.
+/// The error about files that were written through links.
 pub(super) fn refused(told: &str) -> Error {
     Error::new(
         Kind::Corrupt,

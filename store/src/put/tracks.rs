@@ -1,6 +1,6 @@
-//! The trees and times of an edit: those of the newest version, rewritten along the paths that change.
+//! The trees and times of an edit: those of the newest version, rewritten along the changed paths.
 //!
-//! What does not change is taken over unread. An empty directory is removed, except the root.
+//! Unchanged trees are kept without being read. A directory that becomes empty is removed, except the root.
 
 use std::collections::BTreeMap;
 
@@ -21,17 +21,17 @@ use crate::read::{Reader, TimesReader};
 use crate::store::Store;
 use crate::tree::MetaBuilder;
 
-/// Directories one in another that an edit goes into.
+/// Most nested directories that an edit enters.
 const DEPTH_MAX: usize = 512;
 
-/// What changes at a path, and below it.
+/// Changes at a path, and below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Branch {
     here: Option<Option<Node>>,
     below: BTreeMap<Vec<u8>, Branch>,
 }
 
-/// What becomes of the entries of the newest version, in depth-first order.
+/// What happens to the entries of the newest version, in depth-first order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Keep(u64),
@@ -39,7 +39,7 @@ enum Step {
     New,
 }
 
-/// Trees and times being written.
+/// Trees and times that are being written.
 pub(super) struct Tracks<'t> {
     store: &'t Store,
     dedup: &'t Dedup,
@@ -51,10 +51,10 @@ pub(super) struct Tracks<'t> {
 }
 
 impl Branch {
-    /// What is at `path` from now on; nothing, if that is none.
+    /// Sets the node at `path`; removes it, if `node` is none.
     ///
     /// # Errors
-    /// Invalid input, when a tree cannot hold this path, or not beside what was said before.
+    /// Invalid input, when a tree cannot hold this path, or not beside earlier changes.
     pub(super) fn set(&mut self, path: &[u8], node: Option<Node>) -> Result<()> {
         let refuse = |why: &str| Error::invalid(format!("path \"{}\": {why}", path.escape_ascii()));
         let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
@@ -109,7 +109,7 @@ impl<'t> Tracks<'t> {
         })
     }
 
-    /// A version that is one file, and its times.
+    /// Makes a version of a single file. Returns its root and times.
     pub(super) fn file(&mut self, content: Content) -> Result<(Root, Content)> {
         self.steps.push(Step::New);
         let times = self.times(None)?;
@@ -120,7 +120,7 @@ impl<'t> Tracks<'t> {
         Ok((root, times))
     }
 
-    /// The newest version with its changes, and its times.
+    /// Applies the changes to the newest version. Returns its root and times.
     pub(super) fn tree(
         &mut self,
         newest: Option<&(u64, Version)>,
@@ -198,7 +198,7 @@ impl<'t> Tracks<'t> {
         }
         let is_gone = branch.here.is_some();
         if !branch.adds() && (is_gone || !matches!(before, Some(Node::Tree { .. }))) {
-            // What was to be removed below it was not there.
+            // Nothing is added, and there is no directory in which anything could be removed.
             return Ok(match is_gone {
                 true => {
                     self.steps.extend(pass);
@@ -236,7 +236,7 @@ impl<'t> Tracks<'t> {
         put_tree((self.store, self.dedup), &mut self.framer, entries)
     }
 
-    /// The times of what was made of `before`.
+    /// Writes the times of the tree that was made from `before`.
     fn times(&mut self, before: Option<Content>) -> Result<Content> {
         let mut known = match &before {
             Some(before) => Some(TimesReader::new(self.reader, before)?),
@@ -273,7 +273,7 @@ impl<'t> Tracks<'t> {
     }
 }
 
-/// A file that may be executed stays one.
+/// Keeps a file executable if it was before.
 fn as_before(node: &Node, before: Option<&Node>) -> Node {
     match (node, before) {
         (Node::File { content, .. }, Some(Node::File { executable, .. })) => Node::File {
@@ -284,7 +284,7 @@ fn as_before(node: &Node, before: Option<&Node>) -> Node {
     }
 }
 
-/// Entries of a node in depth-first order, itself included.
+/// The number of entries of a node in depth-first order, including itself.
 fn entries(node: &Node) -> u64 {
     match node {
         Node::Tree { totals, .. } => totals.entries.saturating_add(1),

@@ -1,4 +1,4 @@
-//! A file of the store that may be a base: where its chunks and its tensors lie.
+//! A file of the store that may be a base, with the places of its chunks and tensors.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,7 +13,7 @@ use crate::read::Reader;
 /// A file of the store.
 pub(super) struct BaseFile {
     pub(super) size: u64,
-    /// Where each of its chunks begins, its id and its length.
+    /// The offset, id and length of each of its chunks.
     chunks: Vec<(u64, ChunkId, u32)>,
     pub(super) tensors: HashMap<TensorName, Range<u64>>,
 }
@@ -38,7 +38,7 @@ impl BaseFile {
             reader,
             file: &file,
         };
-        // One whose header cannot be read has places all the same.
+        // Without a readable header, the file can still be matched by place.
         let found = tensors(&stored, content.size, least).unwrap_or_default();
         file.tensors = (found.into_iter())
             .map(|tensor| (tensor.name, tensor.place))
@@ -46,7 +46,7 @@ impl BaseFile {
         Ok(file)
     }
 
-    /// The chunks that these bytes lie in, and the part of each.
+    /// The chunks that hold these bytes, and the part of each.
     pub(super) fn chunks_of(
         &self,
         bytes: Range<u64>,
@@ -67,7 +67,7 @@ impl BaseFile {
     }
 }
 
-/// The bytes of a file of the store, at any place.
+/// Reads bytes of a file of the store at any offset.
 struct Stored<'s> {
     reader: &'s Reader<'s>,
     file: &'s BaseFile,
