@@ -1,4 +1,4 @@
-//! Answers: a status, headers, and a body that is there or is read while it is sent.
+//! Answers: a status, headers, and a body that is in memory or is read while it is sent.
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -7,14 +7,14 @@ use hyper::{HeaderMap, StatusCode};
 use crate::serve::body::FileBody;
 use crate::serve::spool::Following;
 
-/// What a door says to a request.
+/// The answer of a door to a request.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) content: Content,
-    /// For the access log: what went wrong behind it.
+    /// The cause of a failure, for the access log.
     pub(crate) error: Option<String>,
-    /// For the access log: the name of the token that it came with.
+    /// The name of the request's token, for the access log.
     pub(crate) token: Option<String>,
 }
 
@@ -23,14 +23,14 @@ pub(crate) enum Content {
     Whole(Bytes),
     /// Part of a file of the store.
     File(Box<FileBody>),
-    /// Part of a file that is arriving from elsewhere.
+    /// Part of a file that is still arriving from an upstream.
     Arriving(Box<Following>),
-    /// What a GET would get has so many bytes.
+    /// The answer to HEAD: the length of the body that GET would get.
     HeadOf(u64),
 }
 
 impl Answer {
-    /// One without a body.
+    /// An answer without a body.
     pub(crate) fn new(status: StatusCode) -> Self {
         Self {
             status,
@@ -41,27 +41,27 @@ impl Answer {
         }
     }
 
-    /// JSON.
+    /// An answer with JSON.
     pub(crate) fn json(status: StatusCode, value: &serde_json::Value) -> Self {
         Self::new(status)
             .with(CONTENT_TYPE, "application/json")
             .body(value.to_string())
     }
 
-    /// Text.
+    /// An answer with text.
     pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Self {
         Self::new(status)
             .with(CONTENT_TYPE, "text/plain; charset=utf-8")
             .body(text)
     }
 
-    /// With this body.
+    /// Sets the body.
     pub(crate) fn body(mut self, bytes: impl Into<Bytes>) -> Self {
         self.content = Content::Whole(bytes.into());
         self
     }
 
-    /// With this header; a value that no header can carry is left out.
+    /// Sets a header. Does nothing if the value is not valid in a header.
     pub(crate) fn with(mut self, name: HeaderName, value: impl AsRef<str>) -> Self {
         if let Ok(value) = HeaderValue::from_str(value.as_ref()) {
             self.headers.insert(name, value);
@@ -69,7 +69,7 @@ impl Answer {
         self
     }
 
-    /// The length that its headers must tell.
+    /// The value of Content-Length.
     pub(crate) fn len(&self) -> u64 {
         match &self.content {
             Content::Whole(bytes) => bytes.len() as u64,
@@ -79,7 +79,7 @@ impl Answer {
         }
     }
 
-    /// With its length among its headers, and without its body where only the head was asked for.
+    /// Sets Content-Length, and drops the body if the request is HEAD.
     pub(super) fn measured(mut self, is_head: bool) -> Self {
         let len = self.len();
         if is_head {

@@ -1,7 +1,7 @@
-//! Bodies of answers: whole ones, and files that are read while they are sent, one piece ahead.
+//! Bodies of answers: those in memory, and files that are read while they are sent, one piece ahead.
 //!
-//! The first piece is there before the status is said: what cannot be read then is an error and no answer. What cannot be
-//! read later ends the connection, so that no client takes other bytes, or too few, for the file.
+//! The first piece is read before the status is sent, so that a failure becomes an error status. A later failure ends
+//! the connection, so that no client takes wrong or missing bytes for the file.
 
 use std::future::Future;
 use std::ops::Range;
@@ -24,19 +24,19 @@ pub(crate) struct FileBody {
     sight: Sight,
     content: store::Content,
     warm: Warm,
-    /// What was not asked of the store yet.
+    /// The range that is not requested from the store yet.
     rest: Range<u64>,
-    /// What was not handed over yet.
+    /// The number of bytes that are not handed over yet.
     left: u64,
     ready: Option<Bytes>,
     reading: Option<Reading>,
 }
 
 impl FileBody {
-    /// The bytes of `content` in `range`, which lies inside of it.
+    /// The bytes of `content` in `range`, which must be inside of it.
     ///
     /// # Errors
-    /// When the first of them cannot be read.
+    /// If the first piece cannot be read.
     pub(crate) async fn open(
         source: Arc<Source>,
         sight: Sight,
@@ -61,7 +61,7 @@ impl FileBody {
         Ok(body)
     }
 
-    /// Bytes that were not handed over yet.
+    /// The number of bytes that are not handed over yet.
     pub(crate) fn len(&self) -> u64 {
         self.left
     }
@@ -80,7 +80,7 @@ impl FileBody {
 
     fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
         if let Some(ready) = self.ready.take() {
-            // The next one is read while this one is sent, if there is room for both.
+            // Reads the next piece while this one is sent, if there is memory for both.
             self.reading = match self.source.has_room() {
                 true => self.ask(),
                 false => None,
@@ -108,7 +108,7 @@ impl FileBody {
         }
     }
 
-    /// What is being read, if anything is.
+    /// Polls the pending read, if there is one.
     fn poll(&mut self, context: &mut Context<'_>) -> Option<Poll<Result<Bytes>>> {
         let polled = self.reading.as_mut()?.as_mut().poll(context);
         if let Poll::Ready(done) = &polled {
@@ -121,10 +121,10 @@ impl FileBody {
     }
 }
 
-/// Told how much of a body went, whether that was all, and what went wrong.
+/// Called at the end of a body: the bytes sent, whether that was all, and the failure.
 pub(super) type End = Box<dyn FnOnce(u64, bool, Option<String>) + Send>;
 
-/// A body on its way, whose end is told when it ends or is given up.
+/// A body that is being sent. Reports when it ends or is dropped.
 pub(super) struct Body {
     content: Content,
     sent: u64,

@@ -1,24 +1,23 @@
-//! Buffers in which the bytes of files are put together. Large ones are used again: each new one is memory that the system
-//! has to clear first.
+//! Buffers for the bytes of files. Large buffers are reused, since the system must clear the memory of each new one.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// From which size on a buffer is used again.
+/// Buffers of at least this size are reused.
 const LARGE_BYTES: usize = 1 << 20;
-/// Buffers that wait to be used again.
+/// Maximum number of unused buffers to keep.
 const SPARE_MAX: usize = 8;
 
-/// Bytes, of which a part counts.
+/// Bytes, a part of which is filled.
 #[derive(Debug, Default)]
 pub(super) struct Buffer {
-    /// What was cleared once; its length says nothing.
+    /// Initialized memory; its length has no meaning.
     bytes: Vec<u8>,
     filled: Range<usize>,
 }
 
 impl Buffer {
-    /// The `len` bytes behind what is filled, whatever they hold.
+    /// The `len` bytes after the filled part, with any content.
     pub(super) fn room(&mut self, len: usize) -> &mut [u8] {
         let end = self.filled.end + len;
         if self.bytes.len() < end {
@@ -27,7 +26,7 @@ impl Buffer {
         self.bytes.get_mut(self.filled.end..end).unwrap_or_default()
     }
 
-    /// Counts `part` of the bytes that [`Self::room`] gave. Only the first part may leave out what is before it.
+    /// Adds `part` of the bytes from [`Self::room`] to the filled part. Only the first part may begin after 0.
     pub(super) fn fill(&mut self, part: &Range<usize>) {
         if self.filled.is_empty() {
             self.filled.start = self.filled.end + part.start;
@@ -39,12 +38,12 @@ impl Buffer {
         self.bytes.get(self.filled.clone()).unwrap_or_default()
     }
 
-    /// Whether it keeps more memory than its bytes are worth.
+    /// Whether less than half of the memory is filled.
     pub(super) fn is_mostly_empty(&self) -> bool {
         self.filled.len() < self.bytes.capacity() / 2
     }
 
-    /// What is filled, alone.
+    /// The filled part only.
     pub(super) fn into_filled(mut self) -> Vec<u8> {
         self.bytes.truncate(self.filled.end);
         self.bytes.drain(..self.filled.start);
@@ -52,12 +51,12 @@ impl Buffer {
     }
 }
 
-/// Large buffers that nobody uses at the moment.
+/// Large buffers that are not in use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Buffers {
-    /// An empty one for `len` bytes.
+    /// Returns an empty buffer for `len` bytes.
     pub(super) fn take(&self, len: usize) -> Buffer {
         let spare = match len >= LARGE_BYTES {
             true => self.spare(|spare| spare.pop()),

@@ -1,5 +1,5 @@
-//! Certificates: whose they are, and from when until when they are valid. A server also uses one that is not valid,
-//! since clients may be told to accept it, but says so.
+//! Certificates: their subject and their period of validity. A server uses an invalid certificate too, since clients
+//! may be configured to accept it, but logs that.
 
 use jiff::{SignedDuration, Timestamp};
 use rustls::pki_types::CertificateDer;
@@ -11,37 +11,36 @@ use x509_cert::time::Time;
 
 use crate::ui::{human, names};
 
-/// How long before its end a certificate should have a successor; one that is for a shorter time: for the last part of that.
+/// How long before its end a certificate should be replaced. For short-lived ones, the last part of their period.
 const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
 const SOON_PART: i32 = 3;
-/// Names that stand for a certificate without a subject.
+/// Maximum number of names to show for a certificate without a subject.
 const NAMES_MAX: usize = 3;
 
-/// When the certificates of a chain are good.
+/// The validity period of a chain of certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Term {
-    /// When the last one of them begins, and whose it is.
+    /// The latest start of a certificate, and its subject.
     from: Timestamp,
     last: String,
-    /// When the first one of them ends, and whose it is.
+    /// The earliest end of a certificate, and its subject.
     until: Timestamp,
     first: String,
 }
 
-/// What is to be said of it at a moment.
+/// The state of a certificate at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Good,
-    /// It begins later.
+    /// It is not valid yet.
     NotYet,
-    /// It ends before long.
+    /// It ends soon.
     EndsSoon,
     Ended,
 }
 
 impl Term {
-    /// That of a whole chain: it is good from when the last one begins until the first one ends. None, where no certificate
-    /// says anything that can be read.
+    /// The period in which all certificates of a chain are valid; `None` if no certificate can be parsed.
     pub(crate) fn of(chain: &[CertificateDer<'_>]) -> Option<Self> {
         let terms = chain.iter().filter_map(Self::of_one);
         terms.reduce(|mut all, one| {
@@ -56,7 +55,7 @@ impl Term {
     }
 
     fn of_one(certificate: &CertificateDer<'_>) -> Option<Self> {
-        // The rules for those who make one are not for those who only want to know its end.
+        // Parses leniently: only issuers must follow the strict rules.
         let read = CertificateInner::<Raw>::from_der(certificate).ok()?;
         let all = read.tbs_certificate();
         let subject = match all.subject().is_empty() {
@@ -72,7 +71,7 @@ impl Term {
         })
     }
 
-    /// When it is over.
+    /// The end of the period.
     pub(crate) fn until(&self) -> Timestamp {
         self.until
     }
@@ -88,7 +87,7 @@ impl Term {
         }
     }
 
-    /// What is wrong with it in a phase; nothing, where it is good.
+    /// The message for a phase; `None` if the certificate is good.
     pub(crate) fn told(&self, phase: Phase) -> Option<String> {
         let (subject, last) = (&self.first, &self.last);
         let (from, until) = (human::time(self.from), human::time(self.until));
@@ -109,7 +108,7 @@ impl Term {
     }
 }
 
-/// The first names of a certificate whose subject has none.
+/// The first alternative names of a certificate without a subject.
 fn alternatives(found: Option<(bool, SubjectAltName)>) -> String {
     let all = found
         .map(|(_, SubjectAltName(all))| all)
@@ -126,7 +125,7 @@ fn alternatives(found: Option<(bool, SubjectAltName)>) -> String {
     }
 }
 
-/// What lies beyond the calendar is its end.
+/// Converts a time. Times out of range become the largest one.
 fn time(at: Time) -> Timestamp {
     let secs = i64::try_from(at.to_unix_duration().as_secs()).unwrap_or(i64::MAX);
     Timestamp::from_second(secs).unwrap_or(Timestamp::MAX)
@@ -155,7 +154,7 @@ mod tests {
         assert_eq!(phase(&year, 352 * day - 1), Phase::Good);
         assert_eq!(phase(&year, 352 * day), Phase::EndsSoon);
         assert_eq!(phase(&year, 366 * day), Phase::Ended);
-        // Some are for days only, and are renewed in the last third.
+        // Short-lived certificates are renewed in the last third of their period.
         let week = term(0, 6 * day);
         assert_eq!(phase(&week, 4 * day - 1), Phase::Good);
         assert_eq!(phase(&week, 4 * day), Phase::EndsSoon);

@@ -1,8 +1,8 @@
-//! Connections: they are accepted while there is room and answered request by request, none of them for ever.
+//! Accepts connections while there is room, and answers their requests, all within time limits.
 //!
-//! A head must come within a time, whether the connection is new or was used before; a body must keep coming; who does not
-//! take an answer is cut off (`pace`). The body of a refused request is read to its end, so that the next request on the
-//! connection begins where it begins; of a long one so much that the client hears why.
+//! A head must arrive in time on new and on reused connections, and a body must keep coming. A client that does not
+//! read its answer is cut off (`pace`). The body of a refused request is read to its end, so that the next request can
+//! follow; of a long one, only enough is read for the client to receive the refusal.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -35,48 +35,48 @@ use crate::serve::journal::{Line, told};
 use crate::serve::pace::Paced;
 use crate::serve::tls::Identity;
 
-/// Connections at once; others wait until one ends.
+/// Maximum number of connections. Others wait until one ends.
 const CONNECTIONS_MAX: u32 = 4096;
-/// Bytes and lines that the head of a request may have; and bytes of an answer that wait beside what is being sent.
+/// Maximum bytes and headers in the head of a request. The bytes are also the size of the send buffer.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 100;
-/// How long a head may take, and how long a connection may be idle.
+/// Maximum time for a head, and for an idle connection.
 const HEAD_TIME: Duration = Duration::from_secs(60);
-/// How long the next part of a body may take.
+/// Maximum time for the next part of a body.
 const PART_TIME: Duration = Duration::from_secs(30);
-/// Bytes a second that a body must bring on average once it has had that time.
+/// Minimum average rate of a body in bytes per second, after the first [`PART_TIME`].
 const BODY_RATE_MIN: u64 = 4096;
-/// Bytes of a body that nobody wants that are read all the same; behind them the connection ends.
+/// Maximum bytes to read of an unwanted body. If it is longer, the connection ends.
 const UNWANTED_BYTES_MAX: u64 = 8 << 20;
-/// How long to wait when the system has no socket left to give.
+/// Pause when the system has no sockets left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// By what it is known how the client asks.
+/// Says whether the client uses https.
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// A protocol.
 pub(crate) trait Door: Send + Sync + 'static {
-    /// How the access log calls it.
+    /// The name in the access log.
     const NAME: &'static str;
 
-    /// The answer to a request; what it leaves of the body is read by the caller.
+    /// Answers a request. The caller reads the rest of the body.
     fn answer(&self, head: &Parts, asked: &mut Asked) -> impl Future<Output = Answer> + Send;
 }
 
-/// The body of a request, as it comes.
+/// The body of a request, as it arrives.
 pub(crate) struct Asked {
     body: Incoming,
     received: u64,
-    /// How long the client was waited for.
+    /// Total time spent waiting for the client.
     waited: Duration,
     part_time: Duration,
 }
 
 impl Asked {
-    /// The next part of the body; none at its end.
+    /// The next part of the body; `None` at its end.
     ///
     /// # Errors
-    /// When it breaks off, or comes too slowly.
+    /// If the body breaks off, or comes too slowly.
     pub(crate) async fn part(&mut self) -> Result<Option<Bytes>> {
         loop {
             let frame =
@@ -99,10 +99,10 @@ impl Asked {
         }
     }
 
-    /// All of the body.
+    /// The whole body.
     ///
     /// # Errors
-    /// As [`Self::part`], and when it has more than `bytes_max`.
+    /// As [`Self::part`], and if the body has more than `bytes_max`.
     pub(crate) async fn whole(&mut self, bytes_max: usize) -> Result<Vec<u8>> {
         let mut whole = Vec::new();
         while let Some(part) = self.part().await? {
@@ -116,7 +116,7 @@ impl Asked {
         Ok(whole)
     }
 
-    /// The length that the request says that its body has.
+    /// The length of the body according to the request.
     pub(crate) fn said_bytes(&self) -> Option<u64> {
         self.body.size_hint().exact()
     }
@@ -128,7 +128,7 @@ impl Asked {
         }
     }
 
-    /// Reads what is left, so that the connection can go on; whether it can.
+    /// Reads the rest of the body. Returns whether the connection can be used again.
     async fn drain(&mut self) -> bool {
         let before = self.received;
         while !self.body.is_end_stream() {
@@ -142,13 +142,13 @@ impl Asked {
     }
 }
 
-/// Whether a body brought too little in the time that its client was waited for.
+/// Whether a body is below the minimum rate. The time counts only while the server waited for the client.
 fn is_slow(received: u64, waited: Duration, part_time: Duration) -> bool {
     let late = waited.saturating_sub(part_time);
     received < late.as_secs().saturating_mul(BODY_RATE_MIN)
 }
 
-/// How long clients may take.
+/// The time limits for clients.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     head: Duration,
@@ -164,7 +164,7 @@ impl Default for Times {
     }
 }
 
-/// The room that connections take.
+/// Limits the number of connections.
 #[derive(Clone)]
 pub(super) struct Room(Arc<Semaphore>);
 
@@ -173,9 +173,9 @@ impl Room {
         Self(Arc::new(Semaphore::new(CONNECTIONS_MAX as usize)))
     }
 
-    /// Comes back when there is no connection left.
+    /// Waits until there are no connections.
     pub(super) async fn empty(&self) {
-        // It is never closed.
+        // The semaphore is never closed.
         let _all = self.0.acquire_many(CONNECTIONS_MAX).await;
     }
 
@@ -184,16 +184,16 @@ impl Room {
     }
 }
 
-/// What is behind an address.
+/// What serves an address.
 pub(super) struct Behind<D> {
     pub(super) door: Arc<D>,
     pub(super) shared: Arc<Shared>,
-    /// Whom it shows itself as, where it speaks TLS.
+    /// The certificate and key, if the door speaks TLS.
     pub(super) identity: Option<Arc<Identity>>,
     pub(super) times: Times,
 }
 
-/// Takes connections until it is asked to stop.
+/// Accepts connections until the server stops.
 pub(super) async fn accept<D: Door>(
     listener: TcpListener,
     behind: Arc<Behind<D>>,
@@ -223,7 +223,7 @@ pub(super) async fn accept<D: Door>(
     }
 }
 
-/// What `work` gives, unless the server is asked to stop before.
+/// The result of `work`, or `None` if the server stops first.
 async fn unless<T>(
     stopping: &mut watch::Receiver<bool>,
     work: impl Future<Output = T>,
@@ -239,14 +239,14 @@ async fn unless<T>(
     .await
 }
 
-/// Agrees with a client on how to speak, and answers it.
+/// Does the TLS handshake if there is an identity, then answers the client.
 async fn welcome<D: Door>(
     stream: TcpStream,
     client: SocketAddr,
     behind: &Behind<D>,
     mut stopping: watch::Receiver<bool>,
 ) {
-    // Without it, answers wait for the system to send them together.
+    // Without this, the system delays small answers to send them together.
     let _slower = stream.set_nodelay(true);
     let Some(identity) = &behind.identity else {
         let stream = Paced::new(stream);
@@ -271,7 +271,7 @@ async fn welcome<D: Door>(
     }
 }
 
-/// Answers what comes on one connection. `unread` is set where a part of a request was not read.
+/// Answers the requests of one connection. `unread` is set if a part of a request is not read.
 async fn converse<D: Door>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     unread: Arc<AtomicBool>,
@@ -285,7 +285,7 @@ async fn converse<D: Door>(
     let service = service_fn(move |mut request: Request<Incoming>| {
         let (door, shared) = (Arc::clone(&door), Arc::clone(&shared));
         if is_secure {
-            // Unless a proxy says what the client sees, it sees this.
+            // A proxy may have set the scheme already; otherwise it is that of this connection.
             let https = HeaderValue::from_static("https");
             request
                 .headers_mut()
@@ -307,7 +307,7 @@ async fn converse<D: Door>(
     let mut connection = pin!(connection);
     if unless(&mut stopping, connection.as_mut()).await.is_none() {
         connection.as_mut().graceful_shutdown();
-        // How it ends was told request by request.
+        // Failures were logged with their requests.
         let _ended = connection.await;
     }
 }
@@ -366,7 +366,7 @@ async fn respond<D: Door>(
     response
 }
 
-/// A request that is counted while it runs.
+/// Counts a request while it runs.
 struct Running(Arc<Shared>);
 
 impl Running {
@@ -390,11 +390,11 @@ mod tests {
     use crate::serve::journal::Journal;
     use crate::serve::numbers::Numbers;
 
-    /// More than any answer takes.
+    /// Longer than any answer takes.
     const PATIENCE: Duration = Duration::from_secs(30);
     const LONG: Duration = Duration::from_secs(60 * 60);
 
-    /// Answers how long a body is that has up to ten bytes.
+    /// Answers with the length of the body, if that is at most ten bytes.
     struct Measure;
 
     impl Door for Measure {
@@ -408,7 +408,7 @@ mod tests {
         }
     }
 
-    /// All that comes of these bytes, sent to a door, until it closes the connection.
+    /// Sends bytes to a door, and returns all answers until the door closes the connection.
     fn ask(times: Times, bytes: &[u8]) -> String {
         let runtime = crate::serve::runtime().unwrap();
         runtime.block_on(async {
@@ -466,7 +466,7 @@ mod tests {
             heard.starts_with("HTTP/1.1 400") && heard.ends_with("stood still"),
             "{heard}"
         );
-        // One that is too long is read to its end, and the next request is another one.
+        // A body that is too long is read to its end, so that the next request is parsed correctly.
         let long = format!("{head}Content-Length: 11\r\n\r\n0123456789x");
         let next = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
         let heard = ask(times, format!("{long}{next}").as_bytes());

@@ -1,9 +1,9 @@
-//! Requests from pages of other sites, which a server that lets everybody in must refuse.
+//! Refuses requests from pages of other sites, on a server without tokens.
 //!
-//! Such a server listens on loopback only, but a browser on that host asks it for whatever site its user looks at: it says
-//! so in `Sec-Fetch-Site` and `Origin`, which no page can change. A site whose name leads to loopback after a while would
-//! be of one origin with the server: it is known by the `Host`, which is that name then. Clients that are no browsers send
-//! neither, and ask by address or as localhost.
+//! Such a server listens on loopback only. But a browser on that host sends requests for any site that its user visits.
+//! The browser marks them in `Sec-Fetch-Site` and `Origin`, which no page can change. If a site changes its DNS name to
+//! a loopback address (DNS rebinding), the request has the server's own origin, but `Host` is that name. Clients other
+//! than browsers send no such headers, and address the server by IP address or as localhost.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -12,12 +12,12 @@ use hyper::http::request::Parts;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// What is told where a page of another site asks.
+/// The answer to a page of another site.
 const OF_A_SITE: &str = "Refused: a page of another site asks, and without tokens this server answers none; type the address into the browser, or say who may with `store token add`.";
-/// What is told where another host is meant.
+/// The answer to a request with the name of another host.
 const OF_A_NAME: &str = "Refused: without tokens this server answers only for localhost and for IP addresses, like http://127.0.0.1:8710, and not for other names of hosts; ask by address, or say who may with `store token add`.";
 
-/// Why a server that lets everybody in answers nothing; none, where it may answer.
+/// Why a server without tokens refuses a request; `None` if it may answer.
 pub(crate) fn refusal(head: &Parts) -> Option<&'static str> {
     let mut hosts = head.headers.get_all(HOST).iter().map(|host| host.to_str());
     let named = head.uri.authority().map(|authority| authority.as_str());
@@ -31,7 +31,7 @@ pub(crate) fn refusal(head: &Parts) -> Option<&'static str> {
     (!is_own).then_some(OF_A_SITE)
 }
 
-/// Whether an origin is the host that is asked.
+/// Whether an origin is the host of the request.
 fn is_of(origin: &str, head: &Parts) -> bool {
     let (host, port) = match origin.split_once("://") {
         Some(("http", host)) => (host, ":80"),
@@ -40,13 +40,13 @@ fn is_of(origin: &str, head: &Parts) -> bool {
     };
     let asked = head.headers.get(HOST).and_then(|asked| asked.to_str().ok());
     asked.is_some_and(|asked| {
-        // A port that goes without saying is not said by all.
+        // Some clients leave the default port out.
         let [host, asked] = [host, asked].map(|host| host.strip_suffix(port).unwrap_or(host));
         host.eq_ignore_ascii_case(asked)
     })
 }
 
-/// Whether `HOST` or `HOST:PORT` is an address, or a name that always means the own host.
+/// Whether `HOST` or `HOST:PORT` is an IP address or a name of localhost.
 fn is_here(authority: &str) -> bool {
     if let Some(rest) = authority.strip_prefix('[') {
         let address = rest.split_once(']').map(|(address, _)| address);
@@ -105,7 +105,7 @@ mod tests {
         }
         let both = [("host", "127.0.0.1"), ("host", "evil.example")];
         assert_eq!(refused(&both), Some(OF_A_NAME));
-        // Before HTTP/1.1 there was none.
+        // HTTP/1.0 has no Host.
         assert_eq!(refused(&[]), None);
         let named = hyper::Request::get("http://evil.example/").header("host", "127.0.0.1");
         let head = named.body(()).unwrap().into_parts().0;

@@ -1,4 +1,4 @@
-//! The door for people and clients of a Hub: pages for browsers, the Hub's protocol for everybody else.
+//! The door for people and for clients of a Hub: pages for browsers, the Hub's protocol for all others.
 
 use std::sync::Arc;
 

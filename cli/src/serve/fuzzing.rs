@@ -1,5 +1,5 @@
-//! The parsers of the doors, for fuzzing alone: each takes whatever comes, panics where one of them breaks its
-//! word, and says whether it accepted anything.
+//! The parsers of the doors, for fuzzing only. Each takes any input, panics if an invariant is broken, and returns
+//! whether it accepted anything.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,7 +15,7 @@ use crate::serve::range::Wanted;
 use crate::serve::s3::keys::Keys;
 use crate::serve::{s3, text};
 
-/// The day of the examples that AWS publishes.
+/// The date in the examples that AWS publishes.
 const NOW: &str = "2013-05-24T00:00:00Z";
 const KEYS: &str =
     "[[key]]\nid = \"trainer\"\nsecret = \"at least sixteen characters\"\nnamespaces = [\"*\"]\n";
@@ -24,7 +24,7 @@ pub use crate::serve::hub::fuzzing::{
     commit as hub_commit, listing as hub_listing, path as hub_path,
 };
 
-/// Ranges lie inside of what they are of.
+/// Ranges are always inside of the file.
 pub fn range(data: &[u8]) -> bool {
     let (size, rest) = data.split_first_chunk::<2>().unwrap_or((&[7, 0], data));
     let size = u64::from(u16::from_le_bytes(*size));
@@ -38,7 +38,7 @@ pub fn range(data: &[u8]) -> bool {
     true
 }
 
-/// Requests for S3: a first line with the path, headers below it. No signature that was not made with the secret is right.
+/// S3 requests: a line with the path, then headers. A signature is never accepted unless it was made with the secret.
 pub fn s3_request(data: &[u8]) -> bool {
     let Ok(asked) = std::str::from_utf8(data) else {
         return false;
@@ -61,14 +61,14 @@ pub fn s3_request(data: &[u8]) -> bool {
     accepted
 }
 
-/// Whether it names something.
+/// Whether the path of the request is a valid target.
 fn s3_target(head: &Parts) -> bool {
     let query = text::pairs(head.uri.query().unwrap_or_default());
     let Ok(target) = s3::route::Target::parse(head.uri.path()) else {
         return false;
     };
     for method in [Method::GET, Method::HEAD, Method::PUT, Method::OPTIONS] {
-        // Refused or not: it comes back.
+        // The call may be refused, but must not panic.
         let _called = target.call(&method, &query);
     }
     if let s3::route::Target::Bucket(name) | s3::route::Target::Object(name, _) = &target

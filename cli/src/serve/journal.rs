@@ -1,7 +1,7 @@
-//! The access log: one JSON object a line for each request, written beside the answers and never before them.
+//! The access log: one JSON line for each request. Lines are written on a thread of their own and never delay answers.
 //!
-//! It holds no token and no signature: of a request it tells the path without its query, and nothing of its headers but
-//! the client's name for itself. What looks like a token of a Hub in a path is blanked.
+//! A line holds no token and no signature: it has the path without its query, and of the headers only the user agent.
+//! What looks like a token of a Hub in a path is blanked.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -16,14 +16,14 @@ use store::{Error, Result};
 
 use crate::serve::numbers::Numbers;
 
-/// Lines that wait for the disk; what comes when so many wait is counted and not written.
+/// Maximum lines in the queue. Further lines are counted and dropped.
 const LINES_WAITING_MAX: usize = 8192;
-/// Most bytes of a path or of a client's name that a line tells.
+/// Maximum bytes of a path or a user agent in a line.
 const TEXT_BYTES_MAX: usize = 1024;
-/// What tokens of a Hub begin with, and how many characters follow at least.
+/// The prefix of a Hub's tokens, and the minimum number of characters after it.
 const TOKEN: (&str, usize) = ("hf_", 16);
 
-/// What a line tells of a request.
+/// The log line of a request.
 #[derive(Debug, Serialize)]
 pub(crate) struct Line {
     pub(crate) time: Timestamp,
@@ -35,12 +35,12 @@ pub(crate) struct Line {
     /// Bytes of the body that were handed to the connection.
     pub(crate) sent: u64,
     pub(crate) received: u64,
-    /// Whether the answer was handed over to its end.
+    /// Whether the whole answer was handed over.
     pub(crate) whole: bool,
     pub(crate) secs: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) agent: Option<String>,
-    /// The name of the token that it came with.
+    /// The name of the request's token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// That a door cannot show itself as what it is told to, and stays what it was.
+    /// The line for a new certificate that cannot be used, so that the old one stays.
     pub(crate) fn of_identity(door: &'static str, error: &Error) -> Self {
         Self {
             time: Timestamp::now(),
@@ -68,7 +68,7 @@ impl Line {
     }
 }
 
-/// What a line tells that belongs to no request.
+/// A line that belongs to no request.
 #[derive(Serialize)]
 struct Event<'e> {
     time: Timestamp,
@@ -76,7 +76,7 @@ struct Event<'e> {
     error: &'e str,
 }
 
-/// Where lines go.
+/// Writes the log.
 pub(crate) struct Journal {
     lines: Option<SyncSender<Vec<u8>>>,
     writer: Option<JoinHandle<()>>,
@@ -84,7 +84,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Lines are added to `path`, or go to standard error.
+    /// Appends to `path`, or writes to standard error.
     pub(crate) fn open(path: Option<&Path>, numbers: Arc<Numbers>) -> Result<Self> {
         let mut to: Box<dyn Write + Send> = match path {
             None => Box::new(io::stderr()),
@@ -115,12 +115,12 @@ impl Journal {
         })
     }
 
-    /// Takes a line; never waits.
+    /// Queues the line of a request; never waits.
     pub(crate) fn tell(&self, line: &Line) {
         self.write(line);
     }
 
-    /// Takes what went wrong behind all requests; never waits.
+    /// Queues a failure that belongs to no request; never waits.
     pub(crate) fn event(&self, door: &'static str, error: &str) {
         self.write(&Event {
             time: Timestamp::now(),
@@ -145,13 +145,13 @@ impl Drop for Journal {
     fn drop(&mut self) {
         self.lines = None;
         if let Some(writer) = self.writer.take() {
-            // What it had to say was said on the way.
+            // The writer has reported its own failures.
             let _ended = writer.join();
         }
     }
 }
 
-/// A text that a client chose, as a line may tell it.
+/// Truncates a text from a client, and blanks tokens in it.
 pub(crate) fn told(text: &str) -> String {
     let mut end = text.len().min(TEXT_BYTES_MAX);
     while !text.is_char_boundary(end) {

@@ -1,13 +1,13 @@
-//! What was computed at one state of the store, and is asked for repeatedly while that state is the newest.
+//! Caches answers that were computed at one state of the store, while that state is the newest.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
-/// Answers that are kept.
+/// Maximum number of answers.
 const ANSWERS_MAX: usize = 10_000;
 
-/// Answers by question, all of one state.
+/// Answers by question, all for one state.
 pub(crate) struct Memo<K, V>(Mutex<(u64, HashMap<K, V>)>);
 
 impl<K, V> Default for Memo<K, V> {
@@ -17,10 +17,10 @@ impl<K, V> Default for Memo<K, V> {
 }
 
 impl<K: Eq + Hash, V: Clone> Memo<K, V> {
-    /// The answer at the state behind log entry `number`: the one that is known, or what `find` says.
+    /// The answer at the state after log entry `number`: the cached one, or the result of `find`.
     ///
     /// # Errors
-    /// What `find` says.
+    /// Those of `find`.
     pub(crate) fn answer<E>(
         &self,
         number: u64,
@@ -36,7 +36,7 @@ impl<K: Eq + Hash, V: Clone> Memo<K, V> {
         }
         let answer = find(&question)?;
         let mut memory = lock();
-        // A request that is at an older state than others leaves no answer behind.
+        // Answers for an older state are not cached.
         if memory.0 < number || memory.1.len() >= ANSWERS_MAX {
             *memory = (number.max(memory.0), HashMap::new());
         }

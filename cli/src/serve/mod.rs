@@ -1,9 +1,9 @@
-//! serve: one process that serves one store by the protocols of others; each protocol is a door.
+//! serve: one process that serves one store over foreign protocols; each protocol is a door.
 //!
-//! A `Server` opens doors and answers until it is asked to stop; then it gives running requests some time to end. A
-//! door is handed the head of a request and its body, and gives an answer; connections, limits, the access log and the
-//! numbers are the same for all doors. `source` is the one way from a door to the store: it follows its state, and
-//! reads on threads that may block. It holds no state but caches: it may be killed at any moment.
+//! A `Server` opens doors and answers until it is asked to stop; then running requests get some time to end. A door
+//! gets the head and the body of a request, and returns an answer. All doors share connections, limits, the access log
+//! and the counters. Doors reach the store only through `source`, which follows the state and reads on threads that may
+//! block. A server has no state except caches, so it may be killed at any time.
 
 pub(crate) mod answer;
 pub(crate) mod body;
@@ -45,14 +45,14 @@ use journal::Journal;
 use numbers::Numbers;
 use tls::Identity;
 
-/// How long what runs may go on once the server is asked to stop.
+/// Time for running requests to end after the server is asked to stop.
 const STOP_TIME: Duration = Duration::from_secs(25);
-/// How often it is looked whether a signal came.
+/// How often to check for signals.
 const SIGNAL_PAUSE: Duration = Duration::from_millis(50);
-/// Threads on which the store is read and written; more are no quicker, and each takes memory.
+/// Threads that read and write the store. More are not faster, and each takes memory.
 const BLOCKING_THREADS_MAX: usize = 24;
 
-/// What people must know whose client it is.
+/// What users of newer Hub clients need to know.
 pub(crate) const XET_NOTE: &str = "huggingface_hub 1.20 and newer sends files of 64 MiB and more, and all of Dataset.push_to_hub, by Xet alone, which this server does not speak: set HF_HUB_DISABLE_XET=1 where you upload";
 
 /// What all doors of a server share.
@@ -61,20 +61,20 @@ pub(crate) struct Shared {
     pub(crate) numbers: Arc<Numbers>,
 }
 
-/// A server, whose doors are opened one after another.
+/// A server whose doors are opened one after another.
 pub(crate) struct Server {
     shared: Arc<Shared>,
     room: Room,
     stop: watch::Sender<bool>,
     accepting: Vec<JoinHandle<()>>,
-    /// Whom all doors show themselves as, where they speak TLS.
+    /// The certificate and key of all doors, if they speak TLS.
     identity: Option<Arc<Identity>>,
 }
 
 /// The runtime of a server.
 ///
 /// # Errors
-/// When the system gives no threads.
+/// If the system cannot create threads.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -85,7 +85,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 impl Server {
-    /// One without doors, which speak TLS if there is an identity.
+    /// A server without doors. Its doors speak TLS if there is an identity.
     pub(crate) fn new(shared: Arc<Shared>, identity: Option<Arc<Identity>>) -> Self {
         let server = Self {
             shared,
@@ -98,10 +98,10 @@ impl Server {
         server
     }
 
-    /// Opens a door at `address`, and says where it is: port 0 is any that is free.
+    /// Opens a door at `address` and returns its address; port 0 chooses a free port.
     ///
     /// # Errors
-    /// When nobody may listen there.
+    /// If the address cannot be used.
     pub(crate) async fn open<D: Door>(
         &mut self,
         address: SocketAddr,
@@ -123,8 +123,8 @@ impl Server {
         Ok(address)
     }
 
-    /// Answers until `stop` is set. Then doors are told by `stopping`, nothing new is taken, and what runs may end; where
-    /// that takes too long, `give_up` is set.
+    /// Answers until `stop` is set. Then `stopping` tells the doors, no new requests are accepted, and running ones may
+    /// end. If that takes too long, sets `give_up`.
     pub(crate) async fn serve(
         self,
         stop: &AtomicBool,
@@ -136,7 +136,7 @@ impl Server {
             self.look_at_identity();
         }
         stopping();
-        // Whoever listens is told, or has gone.
+        // The send fails if all doors are gone.
         let _told = self.stop.send(true);
         for accepting in self.accepting {
             let _ended = accepting.await;
@@ -147,7 +147,7 @@ impl Server {
         }
     }
 
-    /// Tells, once, when the certificate is not good any more, or will not be before long.
+    /// Logs once when the certificate has expired or soon will.
     fn look_at_identity(&self) {
         let Some(identity) = &self.identity else {
             return;

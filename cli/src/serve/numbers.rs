@@ -1,4 +1,4 @@
-//! What a server counts, and how `/metrics` shows it: OpenMetrics, made of whole lines.
+//! The counters of a server, and `/metrics`, which shows them in OpenMetrics format.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 
-/// The media type of what [`Numbers::text`] gives.
+/// The media type of [`Numbers::text`].
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Classes of status codes, 1xx to 5xx.
@@ -25,7 +25,7 @@ pub(crate) struct Numbers {
     pub(crate) pulled_bytes: Counter,
     pub(crate) lost_lines: Counter,
     pub(crate) failed_handshakes: Counter,
-    /// When the certificate ends that clients are shown.
+    /// The end of the current certificate.
     certificate: Mutex<Option<Timestamp>>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Numbers {
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
-/// How many there are now.
+/// A number that grows and shrinks.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge(AtomicU64);
 
@@ -58,7 +58,7 @@ impl Gauge {
 }
 
 impl Numbers {
-    /// An answer that ended, or broke off.
+    /// Counts an answer, complete or not.
     pub(crate) fn answered(&self, status: u16, sent: u64, received: u64, is_whole: bool) {
         let class = usize::from(status / 100).saturating_sub(1);
         if let Some(count) = self.answers.get(class) {
@@ -71,7 +71,7 @@ impl Numbers {
         }
     }
 
-    /// That the certificate that clients are shown ends then.
+    /// Sets the end of the current certificate.
     pub(crate) fn certificate(&self, until: Option<Timestamp>) {
         *self.lock() = until;
     }
@@ -81,7 +81,7 @@ impl Numbers {
         certificate.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of them.
+    /// All numbers as text.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         head(
@@ -92,7 +92,7 @@ impl Numbers {
         );
         for (class, count) in (1..).zip(&self.answers) {
             let count = count.load(Ordering::Relaxed);
-            // A string takes all.
+            // Writing to a string cannot fail.
             let _always = writeln!(
                 text,
                 "store_serve_requests_total{{status=\"{class}xx\"}} {count}"

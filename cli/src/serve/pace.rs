@@ -1,9 +1,8 @@
-//! A connection whose other end must take what it asked for: a client that takes next to nothing for a while is cut
-//! off.
+//! Sockets that cut off clients which read almost nothing of their answers.
 //!
-//! What waits to be sent holds memory; a client that reads a byte a second would hold it for ever. When the server ends a
-//! connection on which more comes than it wants, it reads that for a while: a socket that is closed with bytes unread takes
-//! back what was said, and the client would not hear why.
+//! Unsent bytes hold memory, and a client that reads a byte per second would hold it indefinitely. When the server
+//! closes a connection that has unread input, it first reads the input for a while: closing a socket with unread bytes
+//! resets the connection, and the client would lose the answer.
 
 use std::future::Future;
 use std::io;
@@ -17,11 +16,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// How long a client may take for the least that it must take.
+/// The time in which a client must read [`LEAST_BYTES`].
 const WINDOW: Duration = Duration::from_secs(30);
-/// Bytes that it must take in that time, as long as there are so many.
+/// The minimum number of bytes to read in that time, if there are as many.
 const LEAST_BYTES: usize = 16 << 10;
-/// How much is read of what nobody wants.
+/// Limits on reading unwanted input.
 const UNWANTED: Unwanted = Unwanted {
     time: Duration::from_secs(30),
     quiet: Duration::from_secs(5),
@@ -29,7 +28,7 @@ const UNWANTED: Unwanted = Unwanted {
 };
 const UNWANTED_AT_ONCE: usize = 16 << 10;
 
-/// How long what nobody wants is read, how long when nothing comes, and how many bytes.
+/// The total time, the time without any input, and the bytes.
 #[derive(Clone, Copy)]
 struct Unwanted {
     time: Duration,
@@ -37,24 +36,24 @@ struct Unwanted {
     bytes: u64,
 }
 
-/// The reading of what nobody wants.
+/// The state of reading unwanted input.
 struct Lingering {
     until: Instant,
     quiet: Pin<Box<Sleep>>,
     left_bytes: u64,
 }
 
-/// A socket that watches how quickly it is emptied.
+/// A socket that checks how fast the client reads.
 pub(super) struct Paced {
     stream: TcpStream,
-    /// Ends when the client took too little; runs while something waits to be sent.
+    /// The timer; runs while something waits to be sent, and cuts the client off.
     window: Option<Pin<Box<Sleep>>>,
     time: Duration,
     taken_bytes: usize,
-    /// Set by whoever leaves a part of a request unread.
+    /// Set if a part of a request was left unread.
     is_unread: Arc<AtomicBool>,
     unwanted: Unwanted,
-    /// Nothing is sent any more.
+    /// Whether sending has ended.
     is_shut: bool,
     lingering: Option<Lingering>,
 }
@@ -77,12 +76,12 @@ impl Paced {
         }
     }
 
-    /// What is to be set when more comes than is read.
+    /// The flag to set if the client sends more than is read.
     pub(super) fn unread(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_unread)
     }
 
-    /// Reads what still comes, and forgets it.
+    /// Reads and discards input.
     fn linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             let mut room = [0; UNWANTED_AT_ONCE];
@@ -183,7 +182,7 @@ impl AsyncWrite for Paced {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // All that there was is on its way: what comes next is another story.
+        // Everything was sent, so the measurement starts again.
         self.begin_anew();
         Pin::new(&mut self.stream).poll_flush(context)
     }
@@ -204,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// More than the system takes for a client that does not read.
+    /// More than the system buffers for a client that does not read.
     const MUCH: usize = 32 << 20;
 
     async fn pair() -> (TcpStream, TcpStream) {
@@ -228,7 +227,7 @@ mod tests {
             let (server, mut client) = pair().await;
             let mut paced = Paced::within(server, Duration::from_millis(200), UNWANTED);
             let reading = tokio::spawn(async move {
-                // A byte now and then is not enough.
+                // An occasional byte is not enough.
                 while client.read_u8().await.is_ok() {
                     sleep(Duration::from_millis(20)).await;
                 }
@@ -240,7 +239,7 @@ mod tests {
         });
     }
 
-    /// How an end goes at which more comes than was read: bytes that the client could send, and what it heard.
+    /// Closes a connection with unread input. Returns the bytes that the client could send, and what it received.
     async fn end(unwanted: Unwanted, is_unread: bool) -> (usize, io::Result<Vec<u8>>) {
         let (server, mut client) = pair().await;
         let mut paced = Paced::within(server, WINDOW, unwanted);
@@ -260,7 +259,7 @@ mod tests {
             (sent, read.map(|_| heard))
         });
         paced.write_all(b"no").await.unwrap();
-        // What was unread is there.
+        // Waits until unread input has arrived.
         paced.stream.peek(&mut [0]).await.unwrap();
         paced.shutdown().await.unwrap();
         drop(paced);
@@ -283,7 +282,7 @@ mod tests {
         let bytes = 1 << 20;
         let (sent, _) = run(end(Unwanted { bytes, ..patient }, true));
         assert!(sent < MUCH, "{sent}");
-        // Who sends nothing more and stays is not waited for, unless it is known that more must come; and not for ever.
+        // For a client that stays without sending, the server waits only if more input must come, and not indefinitely.
         let stays = |is_unread| async move {
             let (server, client) = pair().await;
             let quiet = Duration::from_millis(50);

@@ -1,22 +1,22 @@
-//! How long an answer may wait for the store: less than clients wait for an answer.
+//! Time limits for answers that wait for the store. They are shorter than the clients' own limits.
 //!
-//! A bucket that is away is asked again for minutes by the engine. Clients of a Hub take ten seconds without a byte for a
-//! Hub that is away, and go on with what they have; whoever is told to come again does.
+//! The engine retries an unreachable bucket for minutes. A Hub client takes a Hub for offline after ten seconds without
+//! a byte, and uses its cache; a client that is told to retry does so.
 
 use std::future::Future;
 use std::time::Duration;
 
 use store::Error;
 
-/// How long one look at the store may take.
+/// Maximum time to read the newest state of the store.
 pub(crate) const LOOK_TIME: Duration = Duration::from_secs(8);
-/// How long an answer to a question may take in all, and the first bytes of a file.
+/// Maximum time to answer a question, and for the first bytes of a file.
 pub(crate) const ANSWER_TIME: Duration = Duration::from_secs(9);
 
-/// What `work` says, if it says it within `time`. What blocks goes on, so that who comes again may find it done.
+/// The result of `work`, if it is ready within `time`. Blocking work continues, so a retry may find it done.
 ///
 /// # Errors
-/// What `work` says; unavailable, when it takes longer.
+/// Those of `work`; unavailable, if it takes longer.
 pub(crate) async fn within<T, E: From<Error>>(
     time: Duration,
     work: impl Future<Output = Result<T, E>>,

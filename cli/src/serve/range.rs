@@ -1,18 +1,18 @@
-//! Which part of a file a request wants, as its `Range` says.
+//! The `Range` header: the part of a file that a request wants.
 
 use std::ops::Range;
 
-/// Which bytes of a file are asked for.
+/// The requested bytes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     All,
     Part(Range<u64>),
-    /// None that there are.
+    /// A range outside of the file.
     Nothing,
 }
 
 impl Wanted {
-    /// `bytes=a-b`, `a-` or `-n`; what is none of these, or several, asks for all.
+    /// Parses `bytes=a-b`, `a-` or `-n`. Anything else, and several ranges, mean the whole file.
     pub(crate) fn parse(text: &str, size: u64) -> Self {
         let Some(text) = text.strip_prefix("bytes=") else {
             return Self::All;
@@ -44,7 +44,7 @@ impl Wanted {
     }
 }
 
-/// What an answer says of the part of a file of `size` bytes that it has; without one, that there is none.
+/// The header Content-Range for a part of a file of `size` bytes, or for a range outside of it.
 pub(crate) fn content_range(part: Option<&Range<u64>>, size: u64) -> String {
     match part {
         Some(part) => format!("bytes {}-{}/{size}", part.start, part.end.saturating_sub(1)),

@@ -1,8 +1,8 @@
-//! The way from the doors to the store: its newest state, and verified bytes of its files.
+//! Access of the doors to the store: its newest state, and verified bytes of its files.
 //!
-//! The engine blocks, so it is called on threads that may; how many bytes wait for clients is bounded by `--memory`.
-//! Requests that come at once share one look at the log. Of files that a pool of this host has the chunks are read from
-//! there, and verified as all others are: a job may write to a file that it shares with the pool.
+//! The engine blocks, so it is called on threads that may block. `--memory` limits the bytes that wait for clients.
+//! Simultaneous requests share one read of the log. If a pool of this host has a file, its chunks are read from there
+//! and verified like all others, since a job may write to a file that it shares with the pool.
 
 use std::fs::File;
 use std::ops::Range;
@@ -18,56 +18,56 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::serve::buffer::{Buffer, Buffers};
 
-/// Below it lie mirrors of repos that the upstream does not show to everybody; only pull-through looks there.
+/// The path of mirrors of upstream repos that are not public. Only pull-through looks there.
 pub(crate) const GATED: &str = ".gated/";
-/// Refs of uploads that wait for their commit, below a namespace.
+/// The path of uploads that wait for their commit, below a namespace.
 pub(crate) const UPLOADS: &str = ".uploads/";
-/// In what the memory for pieces is counted.
+/// The unit in which memory is counted.
 const UNIT_BYTES: u64 = 8 << 10;
-/// What a piece may be longer where there is room: then it ends with a chunk, and none is read twice.
+/// How much longer a piece may be if there is memory: it then ends with a chunk, so that no chunk is read twice.
 const CHUNK_BYTES_MAX: u64 = 256 << 10;
 
-/// Bytes that wait for clients, however much memory there is: more of them make nothing quicker.
+/// Maximum bytes that wait for clients, however much memory there is: more are not faster.
 const WAITING_BYTES_MAX: u64 = 32 << 20;
 
-/// How long a store that was there is taken to be there.
+/// How long a successful check of the store remains valid.
 const SEEN_TIME: Duration = Duration::from_secs(2);
 
-/// How much of a file is read at once.
+/// How much of a file to read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Portion {
     wanted: u64,
-    /// What it may be longer.
+    /// How much longer the piece may be.
     more: u64,
 }
 
 /// A reader at one state of the store.
 pub(crate) type Sight = Arc<Reader<'static>>;
 
-/// The store as doors see it.
+/// The store for the doors.
 pub(crate) struct Source {
     store: &'static Store,
-    /// Where files lie that this host has whole.
+    /// Pools that may have files whole.
     pools: Arc<[Pool]>,
     now: RwLock<Sight>,
-    /// How many looks at the log have begun; which of them ended last.
+    /// The number of log reads that have begun, and the number of the last one that ended.
     begun: AtomicU64,
     ended: Mutex<u64>,
-    /// When the store was there last.
+    /// When the store was last reachable.
     seen: Mutex<Option<Instant>>,
     memory: Arc<Semaphore>,
     units: u64,
     buffers: Buffers,
 }
 
-/// The pool file of a content, looked for once.
+/// The pool file of a content, searched once.
 #[derive(Clone, Default)]
 pub(crate) struct Warm(Arc<OnceLock<Option<File>>>);
 
 impl Warm {
     fn file(&self, pools: &[Pool], content: &Content) -> Option<&File> {
         let found = self.0.get_or_init(|| {
-            // A pool that cannot be read is none: the store has the bytes, too.
+            // An unreadable pool is skipped, since the store has the bytes too.
             let mut files = pools
                 .iter()
                 .filter_map(|pool| pool.open_content(content).ok()?);
@@ -77,11 +77,11 @@ impl Warm {
     }
 }
 
-/// A share of the memory for what waits to be sent.
+/// A share of the memory for bytes that wait to be sent.
 pub(crate) struct Share(OwnedSemaphorePermit);
 
 impl Share {
-    /// Bytes that hold it until they are sent.
+    /// Bytes that keep the share until they are sent.
     pub(crate) fn with(self, bytes: Vec<u8>) -> Bytes {
         Bytes::from_owner(Held {
             bytes,
@@ -90,7 +90,7 @@ impl Share {
     }
 }
 
-/// Bytes that hold their share of the memory until they are sent.
+/// Bytes that keep their share of the memory until they are sent.
 struct Held<B> {
     bytes: B,
     _share: OwnedSemaphorePermit,
@@ -102,7 +102,7 @@ impl<B: AsRef<[u8]>> AsRef<[u8]> for Held<B> {
     }
 }
 
-/// A buffer that is used again once it is sent.
+/// A buffer that is given back for reuse after it is sent.
 struct Lent {
     buffer: Buffer,
     buffers: Buffers,
@@ -121,12 +121,12 @@ impl Drop for Lent {
 }
 
 impl Source {
-    /// The doors of a process have one store, which lasts as long as the process.
+    /// Opens the source. It keeps its store for as long as the process lives.
     ///
     /// # Errors
-    /// When its state cannot be read.
+    /// If the state cannot be read.
     pub(crate) fn new(store: Store, pools: Vec<Pool>) -> Result<Self> {
-        // What is told about it at the end is told by its clones.
+        // Warnings are printed at the end through clones of the store.
         let store: &'static Store = Box::leak(Box::new(store));
         let units = (store.host().memory_bytes / 2).min(WAITING_BYTES_MAX) / UNIT_BYTES;
         let units = units.max(16);
@@ -148,20 +148,20 @@ impl Source {
         self.store
     }
 
-    /// Where this host keeps what it knows of the store.
+    /// The directory of what this host caches of the store.
     pub(crate) fn cache_dir(&self) -> Option<PathBuf> {
         self.store.host().cache_dir_of(self.store.format().id)
     }
 
-    /// A reader at the newest state, as of some moment after the call. Blocks.
+    /// A reader at a state that is no older than the call. Blocks.
     ///
     /// # Errors
-    /// When the log cannot be read.
+    /// If the log cannot be read.
     pub(crate) fn newest(&self) -> Result<Sight> {
         let asked = self.begun.load(Ordering::SeqCst);
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         if *ended > asked {
-            // A look that began after the call is over already.
+            // A read that began after this call has already ended.
             return Ok(self.sight());
         }
         self.check_there(SEEN_TIME)?;
@@ -175,10 +175,11 @@ impl Source {
         Ok(self.sight())
     }
 
-    /// That the store could be read not long ago: one that is away looks like one in which nothing changes. Blocks.
+    /// Checks that the store was reachable recently: an unreachable store would look like one that never changes.
+    /// Blocks.
     ///
     /// # Errors
-    /// When it is away.
+    /// If the store is unreachable.
     pub(crate) fn check_there(&self, not_before: Duration) -> Result<()> {
         let seen = || self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen().is_some_and(|at| at.elapsed() < not_before) {
@@ -194,10 +195,10 @@ impl Source {
         Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The next bytes of a file from `at` on, verified, at least one and none behind `end`.
+    /// The next verified bytes of a file from `at` on, at least one and none after `end`.
     ///
     /// # Errors
-    /// What the engine says; corrupt, where the file ends before `end`.
+    /// Those of the engine; corrupt, if the file ends before `end`.
     pub(crate) async fn piece(
         &self,
         sight: Sight,
@@ -216,7 +217,7 @@ impl Source {
             let wanted = at..last.min(at.saturating_add(portion.wanted));
             read_into(&mut buffer, &sight, near, &content, wanted, last)?;
             if buffer.is_mostly_empty() {
-                // A small part of a chunk is all that waits for a slow client.
+                // Only the small part waits for the client; the buffer goes back.
                 let part = buffer.filled().to_vec();
                 buffers.give_back(&mut buffer);
                 return Ok(share.with(part));
@@ -229,7 +230,7 @@ impl Source {
         .await
     }
 
-    /// Memory for so many bytes, once there is some.
+    /// Waits for memory for this many bytes.
     ///
     /// # Errors
     /// Never while the server runs.
@@ -241,14 +242,14 @@ impl Source {
         Ok(Share(share))
     }
 
-    /// Whether there is memory for what nobody waits for yet.
+    /// Whether there is memory to read ahead.
     pub(crate) fn has_room(&self) -> bool {
         self.memory.available_permits() as u64 * 2 > self.units
     }
 }
 
 impl Portion {
-    /// Less, the less memory is left: clients that do not take what they asked for must not keep it from others.
+    /// The portion shrinks with the memory that is left, so that slow clients do not take it from others.
     fn of(units: u64, left: u64) -> Self {
         let is_left = |part: u64| left * part > units;
         let (wanted, more) = match () {
@@ -261,10 +262,10 @@ impl Portion {
     }
 }
 
-/// Does what blocks on a thread that may.
+/// Runs blocking work on a thread that may block.
 ///
 /// # Errors
-/// What `work` says; unavailable, when it panicked.
+/// Those of `work`; unavailable, if it panicked.
 pub(crate) async fn block<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -274,12 +275,12 @@ pub(crate) async fn block<T: Send + 'static>(
     }
 }
 
-/// Whether the bytes of a pool file from `start` on are the chunk; then they are in `into`.
+/// Reads a chunk from a pool file into `into`. Returns whether it has the right bytes.
 fn read_chunk(file: &File, id: &ChunkId, start: u64, into: &mut [u8]) -> bool {
     file.read_exact_at(into, start).is_ok() && ChunkId::of(into) == *id
 }
 
-/// The bytes of `content` from `at` to the end of the chunk in which `wanted` of them are reached, none behind `end`.
+/// The bytes of `content` from `at` on: at least `wanted`, up to the end of a chunk, and none after `end`.
 ///
 /// # Errors
 /// As [`Source::piece`].
@@ -296,8 +297,8 @@ pub(crate) fn read(
     Ok(buffer.into_filled())
 }
 
-/// Fills `buffer`, which is empty, with the bytes of `content` in `wanted` and those up to the end of the chunk in which that
-/// ends, none behind `end`. Chunks that are in the file that is `near` come from there.
+/// Fills the empty `buffer` with the bytes of `content` in `wanted` and up to the end of the last chunk, none after
+/// `end`. Chunks are read from the pool file `near` if it has them.
 fn read_into(
     buffer: &mut Buffer,
     reader: &Reader<'_>,

@@ -1,7 +1,7 @@
-//! A file that is arriving: on disk without a name, read by whoever follows it while it grows.
+//! A file that is arriving: an unnamed file on disk, which clients read while it grows.
 //!
-//! Its bytes wait on the disk of this host, so that one slow client keeps no other from them and no memory is held. The
-//! last byte is handed on when somebody says that all of them are right: until then every follower has too few.
+//! The bytes wait on disk, so that a slow client delays no other client and holds no memory. The last byte is released
+//! only after the whole file is verified: until then, every client's answer is incomplete.
 
 use std::fs::File;
 use std::future::Future;
@@ -17,32 +17,32 @@ use tokio::sync::watch;
 
 use crate::serve::source::{Source, block};
 
-/// Bytes that are read at once.
+/// Bytes to read at once.
 const PART_BYTES: u64 = 256 << 10;
 
 type Reading = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
 
-/// A file on its way.
+/// An arriving file.
 pub(crate) struct Spool {
     file: File,
     size: u64,
     seen: watch::Sender<Seen>,
 }
 
-/// What followers know of it.
+/// What its readers know.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    /// Bytes that may be read.
+    /// The number of readable bytes.
     bytes: u64,
-    /// Why no more will come.
+    /// Why no more bytes will come.
     failed: Option<Arc<str>>,
 }
 
 impl Spool {
-    /// One of so many bytes, in `dir` or where temporary files are.
+    /// A file of `size` bytes, in `dir` or in the system's temporary directory.
     ///
     /// # Errors
-    /// When none can be made.
+    /// If it cannot be created.
     pub(crate) fn new(dir: Option<&Path>, size: u64) -> Result<Self> {
         let made = match dir {
             Some(dir) => std::fs::create_dir_all(dir).and_then(|()| tempfile::tempfile_in(dir)),
@@ -58,36 +58,36 @@ impl Spool {
         self.size
     }
 
-    /// Puts bytes at their place; nobody reads them yet. Blocks.
+    /// Writes bytes at their offset, without making them readable. Blocks.
     ///
     /// # Errors
-    /// When there is no room.
+    /// If the disk is full.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
         let written = self.file.write_all_at(bytes, at);
         written.map_err(|source| Error::io("write", Path::new("a file that arrives"), source))
     }
 
-    /// So many bytes may be read, of a file that is not known to be right: not the last one.
+    /// Makes bytes of an unverified file readable, except the last byte.
     pub(crate) fn came(&self, bytes: u64) {
         let bytes = bytes.min(self.size.saturating_sub(1));
         self.seen.send_modify(|seen| seen.bytes = bytes);
     }
 
-    /// All of them came and are right.
+    /// Marks the whole file as verified and readable.
     pub(crate) fn is_right(&self) {
         self.seen.send_modify(|seen| seen.bytes = self.size);
     }
 
-    /// No more will come.
+    /// Marks the file as failed.
     pub(crate) fn fail(&self, why: &str) {
         let why = Some(why.into());
         self.seen.send_modify(|seen| seen.failed = why);
     }
 
-    /// The bytes from `at` on, at most to `end`. Blocks.
+    /// Reads bytes from `at` on, at most to `end`. Blocks.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub(crate) fn read(&self, at: u64, end: u64) -> Result<Vec<u8>> {
         let len = usize::try_from((end - at).min(PART_BYTES)).unwrap_or_default();
         let mut bytes = vec![0; len];
@@ -96,7 +96,7 @@ impl Spool {
         Ok(bytes)
     }
 
-    /// How far it may be read, once that is behind `at`.
+    /// Waits until bytes after `at` are readable. Returns the end of the readable part.
     async fn behind(&self, at: u64) -> Result<u64> {
         let mut seen = self.seen.subscribe();
         let is_enough = |seen: &Seen| seen.bytes > at || seen.failed.is_some();
@@ -109,7 +109,7 @@ impl Spool {
     }
 }
 
-/// Part of a file that is arriving, for one client.
+/// Part of an arriving file, for one client.
 pub(crate) struct Following {
     source: Arc<Source>,
     spool: Arc<Spool>,
@@ -119,10 +119,10 @@ pub(crate) struct Following {
 }
 
 impl Following {
-    /// The bytes in `at..end`, once the first of them is there.
+    /// The bytes in `at..end`, once the first of them is readable.
     ///
     /// # Errors
-    /// When it will not come.
+    /// If it will not come.
     pub(crate) async fn open(
         source: Arc<Source>,
         spool: Arc<Spool>,
@@ -140,7 +140,7 @@ impl Following {
         })
     }
 
-    /// Bytes that were not handed over yet.
+    /// The number of bytes that are not handed over yet.
     pub(crate) fn len(&self) -> u64 {
         self.end.saturating_sub(self.at)
     }

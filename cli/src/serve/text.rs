@@ -1,4 +1,4 @@
-//! Texts of requests: paths, queries, and the parts of answers that are made of them.
+//! Text in requests and answers: paths, queries, escapes.
 
 use std::fmt::Write;
 
@@ -6,20 +6,20 @@ use percent_encoding::{
     AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode,
 };
 
-/// What stays as it is in a segment of a path.
+/// The characters that are escaped in a segment of a path.
 pub(crate) const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
-/// What stays as it is in a path of several segments.
+/// The characters that are escaped in a path of several segments.
 pub(crate) const PATH: &AsciiSet = &SEGMENT.remove(b'/');
-/// What a header cannot carry.
+/// The characters that are escaped in a header.
 const HEADER: &AsciiSet = &CONTROLS.add(b'%');
 
-/// The segments of a path, each decoded once; nothing, where one is no UTF-8 or holds a NUL.
+/// The segments of a path, each decoded once; `None` if one is not UTF-8 or contains NUL.
 ///
-/// `+` stays `+`. A segment that is decoded may hold slashes: whoever takes it says what they mean.
+/// `+` stays `+`. A decoded segment may contain slashes; the caller decides what they mean.
 pub(crate) fn segments(path: &str) -> Option<Vec<String>> {
     let path = path.strip_prefix('/')?;
     path.split('/').map(decoded).collect()
@@ -30,7 +30,7 @@ fn decoded(text: &str) -> Option<String> {
     (!text.contains('\0')).then(|| text.into_owned())
 }
 
-/// The names and values of a query or a form, in order; what is no UTF-8 is left out.
+/// The names and values of a query or a form, in order. Leaves out what is not UTF-8.
 pub(crate) fn pairs(query: &str) -> Vec<(String, String)> {
     let plain = |text: &str| decoded(&text.replace('+', " "));
     let parts = query.split('&').filter(|part| !part.is_empty());
@@ -42,39 +42,39 @@ pub(crate) fn pairs(query: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The first value of this name.
+/// The first value with this name.
 pub(crate) fn value<'p>(pairs: &'p [(String, String)], name: &str) -> Option<&'p str> {
     let found = pairs.iter().find(|(known, _)| known == name);
     found.map(|(_, value)| value.as_str())
 }
 
-/// Whether a switch is on: `true`, `True`, `1`.
+/// Whether a switch is on: `true`, `True` or `1`.
 pub(crate) fn is_on(pairs: &[(String, String)], name: &str) -> bool {
     value(pairs, name)
         .is_some_and(|value| ["true", "1"].contains(&value.to_ascii_lowercase().as_str()))
 }
 
-/// One segment of a path, escaped.
+/// Escapes one segment of a path.
 pub(crate) fn escaped(text: &str) -> String {
     utf8_percent_encode(text, SEGMENT).to_string()
 }
 
-/// A path of several segments, escaped.
+/// Escapes a path of several segments.
 pub(crate) fn escaped_path(text: &str) -> String {
     utf8_percent_encode(text, PATH).to_string()
 }
 
-/// A text as a header may carry it.
+/// Escapes a text for a header.
 pub(crate) fn for_header(text: &str) -> String {
     utf8_percent_encode(text, HEADER).to_string()
 }
 
-/// A path inside of a tree: no empty segment, no `.`, no `..`; empty for the whole.
+/// Whether a path stays in its tree: no empty segment, no `.`, no `..`. The empty path is the whole tree.
 pub(crate) fn is_inside(path: &str) -> bool {
     path.is_empty() || path.split('/').all(|name| !matches!(name, "" | "." | ".."))
 }
 
-/// Where a link at `path` leads to, if that is inside of the tree.
+/// The target of a symlink at `path`, if it is inside of the tree.
 pub(crate) fn joined(path: &str, target: &str) -> Option<String> {
     let mut names: Vec<&str> = path.split('/').collect();
     names.pop();
@@ -91,16 +91,16 @@ pub(crate) fn joined(path: &str, target: &str) -> Option<String> {
     Some(names.join("/"))
 }
 
-/// Lower-case hex digits.
+/// Encodes bytes as lower-case hex digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // A string takes all.
+        // Writing to a string cannot fail.
         let _always = write!(text, "{byte:02x}");
         text
     })
 }
 
-/// The bytes of lower-case hex digits.
+/// Decodes lower-case hex digits.
 pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: &u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -114,7 +114,7 @@ pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     bytes.collect::<Option<_>>().filter(|_| rest.is_empty())
 }
 
-/// Whether it is this many lower-case hex digits.
+/// Whether the text consists of this many lower-case hex digits.
 pub(crate) fn is_hex(text: &str, digits: usize) -> bool {
     text.len() == digits
         && text

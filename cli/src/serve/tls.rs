@@ -1,7 +1,7 @@
-//! TLS of a door: one certificate and its key, read again when their files change, and handshakes that end in time.
+//! TLS for doors: one certificate with its key, reloaded when the files change, and handshakes with a time limit.
 //!
-//! A pair that cannot be used ends the start of a server. One that comes later and cannot be used is told in the access log,
-//! and the one before it stays in use.
+//! If the pair cannot be used, the server does not start. If a later pair cannot be used, the access log says so, and
+//! the old pair stays in use.
 
 use std::fs::File;
 use std::io::Read;
@@ -24,50 +24,51 @@ use tokio_rustls::server::TlsStream;
 use crate::serve::certificate::{Phase, Term};
 use crate::serve::pace::Paced;
 
-/// How long a client may take until it can ask something.
+/// Maximum time for a handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// How often the files are looked at.
+/// How often to check the files.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
-/// What a file of certificates or a key may hold.
+/// Maximum size of a file of certificates or of a key.
 const PEM_BYTES_MAX: u64 = 1 << 20;
-/// What the first byte of a client is that speaks TLS.
+/// The first byte of a TLS client.
 const HANDSHAKE: u8 = 0x16;
-/// What one is told that does not.
+/// The answer to a client that does not speak TLS.
 const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 43\r\nConnection: close\r\n\r\nthis address speaks TLS: ask with https://\n";
 
-/// A certificate and its key, as their files have them.
+/// A certificate and its key, from their files.
 pub(crate) struct Identity {
     certificate: PathBuf,
     key: PathBuf,
     current: RwLock<Pair>,
     look: Mutex<Look>,
-    /// What was told of the current pair.
+    /// The last phase of the current pair that was logged.
     told: Mutex<Phase>,
 }
 
-/// A pair that is shown.
+/// A pair in use.
 #[derive(Clone)]
 struct Pair {
     config: Arc<ServerConfig>,
-    /// When it is good; none, where its certificates do not say so in words that are known here.
+    /// Its validity period; `None` if the certificates cannot be parsed.
     term: Option<Term>,
 }
 
-/// When the files were looked at last, and what they were then.
+/// The last check of the files.
 struct Look {
     stamps: [Stamp; 2],
     at: Instant,
 }
 
-/// By what a file is known to be the same.
+/// Detects changes of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Stamp(u64, u64, i64, i64);
 
 impl Identity {
-    /// The pair in these files, in PEM; the certificate first in its file, those of the authorities between behind it.
+    /// Loads the pair from PEM files. The file of certificates begins with the server's own, followed by intermediate
+    /// ones.
     ///
     /// # Errors
-    /// When there is no pair that a server can show.
+    /// If the server cannot use the pair.
     pub(crate) fn open(certificate: &Path, key: &Path) -> Result<Self> {
         let stamps = stamps(certificate, key);
         Ok(Self {
@@ -82,15 +83,15 @@ impl Identity {
         })
     }
 
-    /// Whether others than their owner may read the key.
+    /// Whether other users may read the key.
     pub(crate) fn is_exposed(&self) -> bool {
         self.key
             .metadata()
             .is_ok_and(|found| found.mode() & 0o077 != 0)
     }
 
-    /// The newest pair that can be used; and why a newer one cannot, once for each. Blocks one caller at most, where the
-    /// files are on something that does not answer: all others go on with the pair that there is.
+    /// The newest usable pair, and once for each newer pair that cannot be used, why. At most one caller blocks on an
+    /// unresponsive file system: the others use the current pair.
     fn now(&self) -> (Arc<ServerConfig>, Option<Error>) {
         let failure = self
             .look
@@ -105,12 +106,12 @@ impl Identity {
         current.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// When the pair that is shown is good no longer, if it says so.
+    /// The end of the current pair's validity, if known.
     pub(crate) fn until(&self) -> Option<Timestamp> {
         self.pair().term.map(|term| term.until())
     }
 
-    /// What is to be said of the term of the pair that is shown, once for each thing.
+    /// A message about the validity of the current pair, once for each phase.
     pub(crate) fn news(&self) -> Option<String> {
         let term = self.pair().term?;
         let phase = term.phase(Timestamp::now());
@@ -143,7 +144,7 @@ impl Identity {
         }
     }
 
-    /// The client's connection once both sides agree; none, where they do not. And what is wrong with a new pair.
+    /// Does the handshake. Returns the connection, if it succeeds, and a problem with a new pair.
     pub(super) async fn greet(
         self: &Arc<Self>,
         stream: TcpStream,
@@ -164,7 +165,7 @@ async fn agree(config: Arc<ServerConfig>, stream: TcpStream) -> Option<TlsStream
         return None;
     }
     if first != [HANDSHAKE] {
-        // Who does not take it has gone; what it asked is read, so that it hears this.
+        // If the client is gone, the answer is lost. Its request is read, so that it can receive the answer.
         let mut stream = Paced::new(stream);
         let _told = stream.write_all(PLAIN).await;
         let _ended = stream.shutdown().await;
@@ -250,7 +251,7 @@ fn has(text: &[u8], words: &str) -> bool {
     String::from_utf8_lossy(text).contains(words)
 }
 
-/// What a regular file holds: opening a pipe, or reading a device, might never end.
+/// Reads a regular file. Opening a pipe or reading a device might never end.
 fn read(path: &Path) -> Result<Vec<u8>> {
     let unreadable = |source| Error::io("read", path, source);
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;

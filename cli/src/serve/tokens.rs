@@ -1,8 +1,8 @@
 //! Tokens: who may read or write which namespaces through the doors of this host.
 //!
-//! They are kept in `tokens.json` beside the configuration, for its owner's eyes only, and as hashes: who reads the file
-//! cannot be let in by it. As long as there is none, everybody who reaches a server is let in. A server sees a token that
-//! was added or removed with the next request.
+//! They are kept in `tokens.json` beside the configuration, readable by its owner only, and as hashes, so that the file
+//! does not reveal them. Without tokens, a server answers everybody who reaches it. Changes of the file take effect
+//! with the next request.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -19,9 +19,9 @@ use crate::host::files::{self, Use};
 use crate::serve::foreign;
 use crate::serve::text::{hex, unhex};
 
-/// What tokens begin with: `put` finds one in a tree, and the access log blanks it.
+/// The prefix of tokens, by which `put` detects them in a tree and the access log blanks them.
 const PREFIX: &str = "hf_store";
-/// Bytes of randomness in a token.
+/// Random bytes in a token.
 const SECRET_BYTES: usize = 24;
 
 /// What a token allows.
@@ -41,15 +41,15 @@ pub(crate) enum Role {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Token {
     pub(crate) name: String,
-    /// SHA-256 of its text.
+    /// SHA-256 of the token.
     hash: String,
     pub(crate) role: Role,
-    /// Globs, like `project/*`.
+    /// Patterns, like `project/*`.
     pub(crate) namespaces: Vec<Pattern>,
     pub(crate) created: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) expires: Option<Timestamp>,
-    /// Its bearer may see what the server's own token for an upstream may see.
+    /// Whether the bearer may see what the server's own upstream token may see.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub(crate) upstream: bool,
 }
@@ -60,38 +60,38 @@ struct Document {
     tokens: Vec<Token>,
 }
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Caller {
-    /// There are no tokens.
+    /// The server has no tokens.
     Everybody,
     Bearer(Arc<Token>),
-    /// There are tokens, and none came.
+    /// The server has tokens, and the request has none.
     Nobody,
-    /// One came that is none, or is none any more.
+    /// The request's token is unknown or expired.
     Wrong,
 }
 
-/// The file of a host's tokens, as it was seen last.
+/// The file of tokens, as last read.
 pub(crate) struct Tokens {
     path: Option<PathBuf>,
-    /// There were tokens when the server began: without any nobody is let in.
+    /// Whether there were tokens when the server started. Then nobody is let in if all are removed.
     is_closed: bool,
     seen: Mutex<Option<(Stamp, Known)>>,
 }
 
-/// All tokens of a file.
+/// All tokens in the file.
 type Known = Arc<Vec<Arc<Token>>>;
 
-/// By what a file is known to be the same.
+/// Detects changes of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp(u64, u64, i64, i64);
 
 impl Token {
-    /// A new token and its text, which nobody can tell again.
+    /// Creates a token. Returns it with its text, which is not stored.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// If the system has no randomness.
     pub(crate) fn new(
         name: String,
         role: Role,
@@ -127,7 +127,7 @@ impl Token {
 }
 
 impl Caller {
-    /// What may be done in a namespace; nothing: as if it were not there.
+    /// The role in a namespace; `None` means that the namespace is to look missing.
     pub(crate) fn role(&self, namespace: &Namespace) -> Option<Role> {
         match self {
             Self::Everybody => Some(Role::Write),
@@ -136,7 +136,7 @@ impl Caller {
         }
     }
 
-    /// Whether there is no namespace that may not be read.
+    /// Whether the caller may read all namespaces.
     pub(crate) fn sees_all(&self) -> bool {
         match self {
             Self::Everybody => true,
@@ -148,7 +148,7 @@ impl Caller {
         }
     }
 
-    /// Why nothing is answered, whatever is asked: without tokens, a browser may ask for a site that means no good.
+    /// Why a request is refused before anything else: without tokens, it may come from a malicious page in a browser.
     pub(crate) fn refusal(&self, head: &Parts) -> Option<&'static str> {
         match self {
             Self::Everybody => foreign::refusal(head),
@@ -165,10 +165,10 @@ impl Caller {
     }
 }
 
-/// The tokens in `path`; none, where there is no file.
+/// Reads the tokens in `path`; none if there is no file.
 ///
 /// # Errors
-/// When it cannot be read, or others may read it.
+/// If it cannot be read, or others may read it.
 pub(crate) fn read(path: &Path) -> Result<Vec<Token>> {
     let text = match std::fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -185,7 +185,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Token>> {
 /// Replaces the tokens in `path`.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If it cannot be written.
 pub(crate) fn write(path: &Path, tokens: Vec<Token>) -> Result<()> {
     let mut text = serde_json::to_vec_pretty(&Document { tokens })
         .map_err(|source| Error::invalid("tokens as JSON").because(source))?;
@@ -194,10 +194,10 @@ pub(crate) fn write(path: &Path, tokens: Vec<Token>) -> Result<()> {
 }
 
 impl Tokens {
-    /// Those in `path`, as it is with each request.
+    /// Opens the tokens in `path`. The file is read again when it changes.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub(crate) fn open(path: Option<PathBuf>) -> Result<Self> {
         let mut tokens = Self {
             path,
@@ -208,15 +208,15 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Whether there is one.
+    /// Whether the server requires tokens.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Who sends this header.
+    /// The caller with this Authorization header.
     ///
     /// # Errors
-    /// When the tokens cannot be read.
+    /// If the tokens cannot be read.
     pub(crate) fn caller(&self, authorization: Option<&str>) -> Result<Caller> {
         let tokens = self.now()?;
         if tokens.is_empty() && !self.is_closed {
@@ -228,7 +228,7 @@ impl Tokens {
         let secret = text.strip_prefix("Bearer ").unwrap_or_default();
         let hash = Sha256::digest(secret);
         let mut found = None;
-        // All of them, however early one is found: the time says nothing.
+        // Compares all tokens, so that the time does not depend on which one matches.
         for token in tokens.iter() {
             if is_equal(&unhex(&token.hash).unwrap_or_default(), &hash) {
                 found = Some(token);
@@ -241,11 +241,11 @@ impl Tokens {
         })
     }
 
-    /// What only a server with this token, or its bearer, can have said of `text`; none, where no token of the name `by`
-    /// may write in the namespace, now. Without tokens there is no name, and nothing to prove.
+    /// A signature of `text` that only a server with this token, or its bearer, can make. `None` if no token with the
+    /// name `by` may write in the namespace now. Without tokens, the name and the secret are empty.
     ///
     /// # Errors
-    /// When the tokens cannot be read.
+    /// If the tokens cannot be read.
     pub(crate) fn sign(
         &self,
         by: &str,
@@ -256,7 +256,7 @@ impl Tokens {
         let is_open = tokens.is_empty() && !self.is_closed;
         let now = Timestamp::now();
         let of_name = tokens.iter().find(|token| token.name == by);
-        // Its bearer could sign anything by it, and so it must allow all that a signature allows.
+        // The token's bearer could sign anything, so the token must allow everything that a signature allows.
         let of_name = of_name.filter(|token| {
             token.is_live(now) && token.role == Role::Write && token.covers(namespace)
         });
@@ -281,7 +281,7 @@ impl Tokens {
         let stamp = match path.metadata() {
             Ok(found) => Stamp(found.ino(), found.size(), found.mtime(), found.mtime_nsec()),
             Err(error) if error.kind() == ErrorKind::NotFound => Stamp(0, 0, 0, 0),
-            // Where it cannot be looked at nobody knows that there are none.
+            // If the file cannot be looked at, it may have tokens.
             Err(source) => return Err(Error::io("look at", path, source)),
         };
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -296,7 +296,7 @@ impl Tokens {
     }
 }
 
-/// Whether two hashes are the same, in a time that does not say where they differ.
+/// Compares hashes in constant time.
 pub(crate) fn is_equal(one: &[u8], other: &[u8]) -> bool {
     let differing = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
     one.len() == other.len() && std::hint::black_box(differing) == 0
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(tokens.sign("ci", &elsewhere, "x").unwrap(), None);
         write(&path, vec![token("ci", Role::Write)]).unwrap();
         assert_ne!(sign(&tokens, "ci"), signed, "another token of this name");
-        // A server that had tokens takes nothing as proven when none is left.
+        // A server that once had tokens accepts no signature after all tokens are removed.
         write(&path, Vec::new()).unwrap();
         assert_eq!((sign(&tokens, "ci"), sign(&tokens, "")), (None, None));
     }
