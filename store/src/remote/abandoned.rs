@@ -1,4 +1,4 @@
-//! Which uploads to a directory nobody writes any more: their process died, as far as this host can know.
+//! Finds uploads to a directory that no process writes any more, as far as this host can tell.
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::fs::is_host_local;
 
-/// Those of `paths` that no process has open. What cannot be known is not said: of a file system that other hosts may
-/// write to, and of files of other users, whose processes show nothing.
+/// Returns those of `paths` that no process has open. Leaves out files that cannot be judged: on file systems that
+/// other hosts may write to, and of other users, whose processes cannot be inspected.
 pub(super) fn abandoned(paths: Vec<PathBuf>) -> Vec<PathBuf> {
     let own = rustix::process::geteuid();
     let is_known = |metadata: &Metadata| own.is_root() || metadata.uid() == own.as_raw();
@@ -31,7 +31,7 @@ pub(super) fn abandoned(paths: Vec<PathBuf>) -> Vec<PathBuf> {
     candidates.into_iter().filter_map(is_closed).collect()
 }
 
-/// Device and inode of all that processes have open.
+/// Returns device and inode of all files that processes have open.
 fn open_files(own: u32) -> io::Result<HashSet<(u64, u64)>> {
     let mut open = HashSet::new();
     for entry in fs::read_dir("/proc")? {
@@ -46,14 +46,14 @@ fn open_files(own: u32) -> io::Result<HashSet<(u64, u64)>> {
 
 fn open_of(process: &Path, own: u32, open: &mut HashSet<(u64, u64)>) -> io::Result<()> {
     let files = match fs::read_dir(process.join("fd")) {
-        // Another user's, or one that has just ended.
+        // A process of another user, or one that has just ended.
         Err(_) if !fs::metadata(process).is_ok_and(|metadata| metadata.uid() == own) => {
             return Ok(());
         }
         files => files?,
     };
     for file in files {
-        // An error means that it was closed meanwhile.
+        // After an error here, the file has been closed in the meantime.
         if let Ok(metadata) = file.and_then(|file| fs::metadata(file.path())) {
             open.insert((metadata.dev(), metadata.ino()));
         }

@@ -1,7 +1,8 @@
-//! Buckets: which services are supported, and modules for what is special about them.
+//! Buckets: which services are supported, and the modules for what is special about buckets.
 //!
-//! `open` makes objects of a URL and `settings`; `connect` carries requests and watches over the answers,
-//! `credentials` are what signs them; `errors` says what an answer means, `retry` asks again where it broke off; `upload` sends an object in parts.
+//! `open` turns a URL and `settings` into objects. `connect` sends requests and watches the answers; `credentials`
+//! provides what signs them. `errors` interprets answers, `retry` repeats requests whose answers broke off, and
+//! `upload` sends an object in parts.
 
 use std::str::FromStr;
 
@@ -25,7 +26,7 @@ pub(super) use retry::retry;
 pub use settings::{Settings, is_secret};
 pub(super) use upload::{NamedUpload, Parts, PartsMax};
 
-/// Which service, and so which settings.
+/// The service, which determines the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     S3,
@@ -54,7 +55,7 @@ impl Service {
     }
 }
 
-/// As object_store has it.
+/// Converts a name to the spelling of object_store.
 fn spelled(name: &str) -> String {
     name.replace('-', "_").to_ascii_lowercase()
 }

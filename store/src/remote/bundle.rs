@@ -1,8 +1,8 @@
-//! A store in one file, which can be carried where there is no network: `format/bundle` says how it lies there.
+//! A store in one file, which can be carried to where there is no network. `format/bundle` defines its layout.
 //!
-//! It is only added to. An object is written after the last one and synced; then the end of the file is rewritten and
-//! synced. So the file is whole at any moment, whatever dies, and a truncated copy is recognised. One process writes at
-//! a time.
+//! The file is only appended to. An object is written after the last one and synced; then the end record is rewritten
+//! and synced. So the file is valid after a crash at any moment, and a truncated copy is recognized. Only one process
+//! can write at a time.
 
 mod file;
 
@@ -48,7 +48,7 @@ struct Inner {
     is_locked: bool,
 }
 
-/// Where the bytes of an object lie.
+/// The position of an object's bytes.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     begin: u64,
@@ -57,10 +57,10 @@ struct Place {
 }
 
 impl Bundle {
-    /// Opens the bundle at `path`; makes an empty one where there is nothing, if asked to.
+    /// Opens the bundle at `path`. If `create` is set and there is no file, makes an empty bundle.
     ///
     /// # Errors
-    /// Not found, when there is none; corrupt, when it is damaged, cut short, or no bundle.
+    /// Not found, when there is no file; corrupt, when it is damaged, truncated or not a bundle.
     pub(super) fn open(path: &Path, create: bool) -> Result<Self> {
         let failed = |source| Error::io("open the bundle", path, source);
         let absolute = std::path::absolute(path).map_err(failed)?;
@@ -71,7 +71,7 @@ impl Bundle {
         let file = crate::fs::open_regular(&absolute).map_err(failed)?;
         let (file, is_writable) = match OpenOptions::new().read(true).write(true).open(&absolute) {
             Ok(writable) => (writable, true),
-            // It is read; writers are told then.
+            // The bundle can be read; writing fails later.
             Err(_) => (file, false),
         };
         let bundle = Self(Arc::new(Shared {
@@ -118,7 +118,7 @@ impl Bundle {
             .hint("copy the file again from where it was made, or export again")
     }
 
-    /// Reads the heads of the records from the end that is known to `end`.
+    /// Reads the heads of the records from the known end up to `end`.
     fn follow(&self, inner: &mut Inner, end: BundleEnd) -> Result<()> {
         let found = self.0.file.metadata().map_err(self.io_failed(READ))?.len();
         if found < end.bytes {
@@ -155,7 +155,7 @@ impl Bundle {
         Ok(())
     }
 
-    /// The place of an object; what another process added meanwhile is looked at first when it is not known.
+    /// Returns the place of an object. If the object is unknown, first reads what another process has added.
     fn place(&self, key: &str) -> Result<Place> {
         check_key(key)?;
         let mut inner = self.inner();
@@ -177,7 +177,7 @@ impl Bundle {
             .map_err(|error| error.within(&self.0.url))
     }
 
-    /// Makes sure that nobody else writes, for as long as this is open.
+    /// Locks the file against other writers, as long as it is open.
     fn lock(&self, inner: &mut Inner) -> Result<()> {
         if inner.is_locked {
             return Ok(());
@@ -198,7 +198,7 @@ impl Bundle {
         Ok(())
     }
 
-    /// Writes a record and `body` behind all others, durably.
+    /// Appends a record and `body`, durably.
     fn append(&self, inner: &mut Inner, record: BundleRecord, body: Body<'_>) -> Result<()> {
         let failed = self.io_failed(WRITE);
         let head = record.encode()?;
@@ -230,7 +230,7 @@ impl Bundle {
         Ok(())
     }
 
-    /// Fails when the file that was written is not the one at the path any more, or is shorter than it must be.
+    /// Fails when the written file is no longer the one at the path, or has been truncated.
     fn check_there(&self, end: BundleEnd) -> Result<()> {
         let written = self.0.file.metadata().map_err(self.io_failed(WRITE))?;
         let same = std::fs::metadata(&self.0.path)
@@ -360,7 +360,7 @@ impl Read for Bundle {
             .collect())
     }
 
-    /// An object is part of a file, and nothing that could be mapped.
+    /// Objects are parts of a file and cannot be mapped by path.
     fn local_path(&self, _key: &str) -> Option<PathBuf> {
         None
     }
@@ -383,7 +383,7 @@ impl Write for Bundle {
         self.put_object(&mut self.inner(), key, Body::Bytes(&bytes))
     }
 
-    /// Only while it is written to: readers leave nothing in a bundle.
+    /// Works only while the bundle is open for writing: readers leave nothing in it.
     fn touch(&self, key: &str) -> Result<()> {
         check_key(key)?;
         let mut inner = self.inner();
@@ -417,7 +417,7 @@ impl Write for Bundle {
 }
 
 impl Prune for Bundle {
-    /// The objects are gone, their bytes stay.
+    /// Removes the objects; their bytes remain in the file.
     fn delete(&self, keys: &[String]) -> Result<()> {
         let mut inner = self.inner();
         for key in keys {
@@ -442,7 +442,7 @@ impl Prune for Bundle {
     }
 }
 
-/// An object in the making, beside the bundle and without a name.
+/// An object that is being written to an unnamed file beside the bundle.
 struct Staged {
     bundle: Bundle,
     key: String,
@@ -497,7 +497,7 @@ mod tests {
         first.put("b/c", Bytes::from(vec![7; 300])).unwrap();
         let whole = std::fs::read(&path).unwrap();
         drop(first);
-        // The second object is on its way: its bytes are there, the end is not.
+        // The second object is being written: its bytes may be there, but the end record is not.
         for len in kept.len()..=whole.len() {
             let mut cut = whole[..len].to_vec();
             cut[..4096].copy_from_slice(&kept[..4096]);
@@ -509,7 +509,7 @@ mod tests {
             drop(again);
             assert_eq!(bundle(&path).get("b/c").unwrap(), "other");
         }
-        // A copy that was cut short.
+        // A truncated copy.
         for len in 0..whole.len() {
             std::fs::write(&path, &whole[..len]).unwrap();
             let error = Bundle::open(&path, false).unwrap_err();

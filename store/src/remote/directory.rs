@@ -1,11 +1,10 @@
 //! A local directory, for which object_store alone is not enough.
 //!
-//! object_store 0.14.2 with `with_fsync(true)` syncs the staged file before it is linked or renamed, the
-//! directory after, and directories that the call itself created. It does not cover, and this does:
-//! a directory that another writer created and has not synced yet; an object that exists but whose
-//! directory is not synced yet (see [`Directory::settle`]); deletes; the root itself. Its reads fill
-//! buffers with zeros first and hop to a thread; these read in place. It hides staged files of writers
-//! that died (`name#1`); here they are found.
+//! object_store 0.14.2 with `with_fsync(true)` syncs the staged file before linking or renaming it, then the directory,
+//! and directories that the call itself created. This module covers the rest: a directory that another writer created
+//! and has not synced yet, an object whose directory is not synced yet (see [`Directory::settle`]), deletes, and the
+//! root itself. Reads of object_store first fill buffers with zeros and switch threads; these read directly.
+//! object_store hides staged files of dead writers (`name#1`); here they are listed.
 
 use std::collections::HashSet;
 use std::fs::{self, DirEntry, File, Metadata, Permissions};
@@ -23,40 +22,40 @@ use super::ObjectInfo;
 use crate::format::{bytes_max, is_object_key};
 use crate::fs::{open_regular, stat_regular};
 
-/// A root with these bits belongs to a group: made by the group's members, in directories that all may write.
+/// Mode bits of a root that a group shares: it belongs to the group, and all members may write.
 const SHARED: u32 = 0o2020;
-/// Names in a directory that are looked at for a sign that it is durable.
+/// How many entries of a directory are checked for a sign that it is durable.
 const LOOKED_AT: usize = 4;
 
 /// A directory that holds objects under their keys.
 #[derive(Debug)]
 pub(super) struct Directory {
     root: PathBuf,
-    /// The device and the inode of the root, as it was opened.
+    /// Device and inode of the root when it was opened.
     inode: (u64, u64),
-    /// The root's mode, when a group owns it together: what is made below follows it, whatever the umask.
+    /// The root's mode if a group shares it. Everything created below follows this mode, whatever the umask is.
     shared: Option<u32>,
-    /// Directories below the root that exist and whose entry in their parent is durable.
+    /// Directories below the root that exist and whose entries in their parents are durable.
     settled: Mutex<HashSet<PathBuf>>,
 }
 
-/// What came of reading ranges.
+/// The result of reading ranges.
 #[derive(Debug)]
 pub(super) enum Ranges {
-    /// All of them.
+    /// All ranges.
     Whole(Vec<Bytes>),
     /// The object has only this many bytes.
     Short(u64),
 }
 
 impl Directory {
-    /// Makes the directory, its parents too, durably.
+    /// Creates the directory and its parents, durably.
     pub(super) fn make(path: &Path) -> io::Result<Self> {
         make_durably(&std::path::absolute(path)?)?;
         Self::existing(path)
     }
 
-    /// A directory that exists.
+    /// Opens an existing directory.
     pub(super) fn existing(path: &Path) -> io::Result<Self> {
         let root = fs::canonicalize(path)?;
         if !root.is_dir() {
@@ -92,7 +91,7 @@ impl Directory {
         Ok(bytes.into())
     }
 
-    /// Checks lengths against the file before anything is allocated.
+    /// Reads ranges. Compares them with the file's length before anything is allocated.
     pub(super) fn read_ranges(&self, key: &str, ranges: &[Range<u64>]) -> io::Result<Ranges> {
         let file = self.open(key)?;
         let size = file.metadata()?.len();
@@ -106,12 +105,12 @@ impl Directory {
         bytes.map(Ranges::Whole)
     }
 
-    /// Whether there is an object for sure; when it cannot be found out, not.
+    /// Whether an object certainly exists; false if that cannot be determined.
     pub(super) fn exists(&self, key: &str) -> bool {
         fs::symlink_metadata(self.path(key)).is_ok_and(|metadata| metadata.is_file())
     }
 
-    /// Makes an empty object where there is none, and the directories above it; never the root.
+    /// Creates an empty object if there is none, and the directories above it, but never the root.
     pub(super) fn touch(&self, key: &str) -> io::Result<()> {
         let path = self.path(key);
         let make = || match File::create_new(&path) {
@@ -131,8 +130,8 @@ impl Directory {
         }
     }
 
-    /// Lets those read an object that this process has just written who may read the store's root, and nobody else,
-    /// whatever the umask. Objects never change, so that nobody need write them.
+    /// Gives read access to an object that this process has just written to exactly those who can read the store's
+    /// root, whatever the umask is. Objects never change, so nobody needs write access.
     pub(super) fn share(&self, key: &str) -> io::Result<()> {
         let Some(root) = self.shared else {
             return Ok(());
@@ -164,7 +163,7 @@ impl Directory {
         open_regular(&self.path(key)).map_err(|error| misplaced(key, error))
     }
 
-    /// That the root is where it was opened: one that was moved away is not made again in its place.
+    /// Checks that the root is still the directory that was opened. If it was moved away, it must not be created again.
     pub(super) fn check_root(&self) -> io::Result<()> {
         let found = fs::metadata(&self.root).map(|found| (found.dev(), found.ino()));
         match found {
@@ -176,7 +175,7 @@ impl Directory {
         }
     }
 
-    /// Makes the directories above `key` and their entries durable, once each.
+    /// Creates the directories above `key` and makes their entries durable, once per directory.
     pub(super) fn ready(&self, key: &str) -> io::Result<()> {
         self.check_root()?;
         let parent = Path::new(key).parent().unwrap_or(Path::new(""));
@@ -199,12 +198,12 @@ impl Directory {
         Ok(())
     }
 
-    /// Makes the entry of an object durable that another writer linked, but may not have synced yet.
+    /// Makes the entry of an object durable that another writer linked but may not have synced yet.
     pub(super) fn settle(&self, key: &str) -> io::Result<()> {
         self.path(key).parent().map_or(Ok(()), sync)
     }
 
-    /// Unlinks; missing files are fine.
+    /// Deletes files; missing ones are ignored.
     pub(super) fn delete(&self, keys: &[String]) -> io::Result<()> {
         let mut parents = HashSet::new();
         let deleted = keys.iter().try_for_each(|key| {
@@ -219,7 +218,7 @@ impl Directory {
         deleted.and(synced)
     }
 
-    /// The files below `prefix` whose keys are `wanted`, in no order.
+    /// Lists the files below `prefix` whose keys are `wanted`, in no order.
     pub(super) fn list(
         &self,
         prefix: &str,
@@ -256,7 +255,7 @@ impl Directory {
         Ok(found)
     }
 
-    /// The keys below `prefix` that come behind `after`, in no order; their files are not looked at.
+    /// Lists the keys below `prefix` after `after`, in no order, without inspecting the files.
     pub(super) fn keys_after(&self, prefix: &str, after: &str) -> io::Result<Vec<String>> {
         let mut found = Vec::new();
         let mut pending = vec![prefix.to_owned()];
@@ -272,7 +271,7 @@ impl Directory {
                 };
                 let key = format!("{directory}/{name}");
                 let is_before = key.as_str() < after;
-                // What lies in the place of an object is told like one: something was there.
+                // A directory under the key of an object is listed as well: it shows that something was there.
                 if entry.file_type()?.is_dir() && !is_object_key(&key) {
                     if !is_before || after.starts_with(&key) {
                         pending.push(key);
@@ -290,8 +289,8 @@ impl Directory {
     }
 }
 
-/// Whether an object lies in this directory, or in one of the first of those in it: then its writer has made the way
-/// to it durable before.
+/// Whether this directory, or one of its first subdirectories, holds an object. If so, the object's writer has already
+/// made the directories above it durable.
 fn holds_objects(path: &Path) -> bool {
     let first = |path: &Path| fs::read_dir(path).map(|entries| entries.take(LOOKED_AT).flatten());
     let is_object = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_file());
@@ -304,7 +303,7 @@ fn holds_objects(path: &Path) -> bool {
     })
 }
 
-/// A directory in the place of an object is damage, and not a place without one.
+/// A directory in place of an object is damage; it does not mean that the object is missing.
 fn misplaced(key: &str, error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::IsADirectory if is_object_key(key) => io::Error::new(
@@ -315,7 +314,7 @@ fn misplaced(key: &str, error: io::Error) -> io::Error {
     }
 }
 
-/// Unlinks. A directory in the place of an object goes when it is empty; else it is nobody's object, and stays.
+/// Deletes a file. An empty directory in its place is removed; any other directory is not an object, and is kept.
 fn remove(path: &Path) -> io::Result<()> {
     let removed = fs::remove_file(path);
     if removed.is_ok() || !fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
@@ -369,7 +368,7 @@ fn make_one(path: &Path) -> io::Result<()> {
     is_made(path, fs::create_dir(path))
 }
 
-/// Somebody else may have made it at the same time.
+/// Ignores that the directory exists: another process may have created it at the same time.
 fn is_made(path: &Path, made: io::Result<()>) -> io::Result<()> {
     match made {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),

@@ -1,4 +1,4 @@
-//! What a directory or this process's memory said, as an error of this library: by what the caller can do about it.
+//! Turns an error of a directory or of this process's memory into an error of this library, by what the caller can do.
 
 use std::io;
 
@@ -11,7 +11,7 @@ pub(super) const LIST: &str = "list";
 pub(super) const WRITE: &str = "write to";
 pub(super) const DELETE: &str = "delete from";
 
-/// The error of doing `doing` to `key` at `url`; `local` when a disk answered, and not this process's memory.
+/// Returns the error of doing `doing` to `key` at `url`; `local` for a disk, as opposed to this process's memory.
 pub(super) fn failure(
     key: &str,
     doing: &str,
@@ -33,7 +33,7 @@ pub(super) fn failure(
     error.because(source)
 }
 
-/// The same for what the operating system said.
+/// Like [`failure`], for an error of the operating system.
 pub(super) fn io_failure(key: &str, doing: &str, url: &str, source: io::Error) -> Error {
     let kind = io_kind(&source, doing, true);
     let message = match kind {
@@ -71,7 +71,7 @@ fn io_kind(cause: &io::Error, doing: &str, local: bool) -> Kind {
         E::NotFound => Kind::NotFound,
         E::NotADirectory | E::IsADirectory if doing == READ => Kind::NotFound,
         E::IsADirectory if doing == WRITE => Kind::Corrupt,
-        // Something else lies where the object should.
+        // Something else is stored in place of the object.
         E::InvalidData if doing == READ => Kind::Corrupt,
         E::PermissionDenied | E::ReadOnlyFilesystem => Kind::Denied,
         E::TimedOut | E::StaleNetworkFileHandle => Kind::Unavailable,

@@ -1,10 +1,10 @@
-//! Keys as a backend takes them: plain paths, and none that looks like an upload in progress.
+//! Keys as backends accept them: plain paths that do not look like an upload in progress.
 
 use object_store::path::Path as ObjectPath;
 
 use crate::error::{Error, Result};
 
-/// The key as object_store has it, verbatim.
+/// Returns the key as a path of object_store, verbatim.
 pub(super) fn object_path(key: &str) -> Result<ObjectPath> {
     let bad = |why: &str| Error::invalid(format!("key {key:?}: {why}"));
     let path = ObjectPath::parse(key).map_err(|error| bad("is no path").because(error))?;
@@ -29,7 +29,7 @@ pub(super) fn check_prefix(prefix: &str) -> Result<&str> {
     Ok(prefix)
 }
 
-/// The key that an upload in progress is for: `name` of `name#1`.
+/// Returns the key of the object that an upload in progress is for: `name` for `name#1`.
 pub(super) fn staged_for(key: &str) -> Option<&str> {
     let name = key.rsplit('/').next()?;
     let (_, digits) = name.split_once('#')?;

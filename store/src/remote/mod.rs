@@ -1,11 +1,11 @@
-//! Remote: bytes by key, wherever a store is; the only room that knows a backend.
+//! Remote: bytes by key, wherever a store is. No other module knows the backends.
 //!
-//! Three capabilities, each a trait that contains the one before: [`Read`], [`Write`], [`Prune`]. Pipelines hold the
-//! weakest trait that is enough; only crate `gc` is given [`Prune`]. The traits are synchronous and shared by threads;
-//! async stays inside this room.
+//! There are three capabilities, each a trait that contains the one before: [`Read`], [`Write`], [`Prune`]. Pipelines
+//! hold the weakest trait that suffices; only the crate `gc` gets [`Prune`]. The traits are synchronous and shared by
+//! threads; async stays inside this module.
 //!
-//! Invariants: what `create`, `put` and `finish` acknowledged survives a power cut; nothing is
-//! visible before it is whole; no key ends in `#` and digits (those are uploads in progress).
+//! Invariants: what `create`, `put` and `finish` acknowledged survives a power cut; nothing is visible before it is
+//! complete; no key ends in `#` and digits, which mark uploads in progress.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -40,79 +40,79 @@ pub use single_writer::{keeps_first, overwrites};
 #[cfg(any(test, feature = "testing"))]
 pub use testing::faulty::Faulty;
 
-/// One object of a listing.
+/// One object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectInfo {
     /// Its key.
     pub key: String,
-    /// Its bytes.
+    /// Its length in bytes.
     pub size: u64,
-    /// When it was last written, by the clock of whoever keeps it; never for safety.
+    /// When it was last written, by the clock of the backend; never used for safety.
     pub modified: Timestamp,
 }
 
-/// What became of a put-if-absent.
+/// The result of a put-if-absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Created {
-    /// The object is new, and durable.
+    /// The object is new and durable.
     Created,
-    /// Somebody's object is there, and durable; perhaps the caller's own, whose answer was lost.
+    /// An object exists and is durable. It may be the caller's own, if an earlier answer was lost.
     Exists,
 }
 
 /// Reads objects.
 pub trait Read: Send + Sync + Debug {
-    /// Where this is, without credentials, for messages.
+    /// The address for messages, without credentials.
     fn url(&self) -> String;
 
-    /// All bytes of an object.
+    /// Returns all bytes of an object.
     ///
     /// # Errors
     /// Not found, when there is no such object.
     fn get(&self, key: &str) -> Result<Bytes>;
 
-    /// The objects under `keys` in order, up to the first that does not exist. Where answers take long, all are
-    /// asked for at once.
+    /// Returns the objects under `keys` in order, up to the first that does not exist. If requests are slow, all are
+    /// requested at once.
     ///
     /// # Errors
-    /// As [`Self::get`], but for a missing object.
+    /// As for [`Self::get`], except for a missing object.
     fn get_run(&self, keys: &[String]) -> Result<Vec<Bytes>>;
 
-    /// Bytes of several ranges, each of exactly the length that was asked for.
+    /// Returns the bytes of several ranges, each of exactly the requested length.
     ///
     /// # Errors
     /// Not found, when there is no such object; corrupt, when it ends before a range does.
     fn get_ranges(&self, key: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>>;
 
-    /// How many bytes an object has.
+    /// Returns the length of an object in bytes.
     ///
     /// # Errors
     /// Not found, when there is no such object.
     fn size(&self, key: &str) -> Result<u64>;
 
-    /// The objects below `prefix`, at every depth, sorted by key. The prefix is a directory: `a/b` lists
-    /// `a/b/c` and never `a/bc`; empty lists all. A listing is a hint: an object may be missing from it.
+    /// Lists the objects below `prefix`, at every depth, sorted by key. The prefix is a directory: `a/b` lists `a/b/c`
+    /// but never `a/bc`; an empty prefix lists everything. A listing is a hint: objects may be missing from it.
     fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>>;
 
-    /// The keys below `prefix` that come behind `after` by their bytes, sorted. Asks for no more than their names,
-    /// and reads no directory that lies before `after` as a whole. A hint, as a listing is.
+    /// Lists the keys below `prefix` that sort after `after`, sorted by bytes. Reads only names, and skips directories
+    /// that sort before `after` as a whole. A hint, like any listing.
     fn keys_after(&self, prefix: &str, after: &str) -> Result<Vec<String>>;
 
-    /// Where a local directory keeps an object, so that it can be mapped; `None` elsewhere.
+    /// Returns the path of an object in a local directory, so that it can be mapped; `None` for other backends.
     fn local_path(&self, key: &str) -> Option<PathBuf>;
 }
 
-/// Whether what is at `url` ends with a process, or is a file that people copy about.
+/// Whether the remote at `url` ends with a process, or is a file that people copy around.
 pub(crate) fn is_passing(url: &str) -> bool {
     ["memory:", "bundle:"]
         .iter()
         .any(|passing| url.starts_with(passing))
 }
 
-/// [`Read::get_run`] where answers come at once.
+/// Implements [`Read::get_run`] for backends that answer quickly.
 ///
 /// # Errors
-/// As there.
+/// As for [`Read::get_run`].
 pub fn one_by_one<R: Read + ?Sized>(remote: &R, keys: &[String]) -> Result<Vec<Bytes>> {
     let mut found = Vec::new();
     for key in keys {
@@ -125,15 +125,15 @@ pub fn one_by_one<R: Read + ?Sized>(remote: &R, keys: &[String]) -> Result<Vec<B
     Ok(found)
 }
 
-/// Whether every read crosses a network, so that few large ones beat many small ones.
+/// Whether every read crosses a network, so that few large reads are better than many small ones.
 pub(crate) fn is_far(remote: &(impl Read + ?Sized)) -> bool {
     remote.local_path(FORMAT_KEY).is_none()
 }
 
-/// What `ask` says of each of `items`. Threads gain nothing where an answer comes at once.
+/// Calls `ask` for each of `items`, on threads if the remote is far.
 ///
 /// # Errors
-/// The first of `ask`.
+/// The first error of `ask`.
 pub(crate) fn of_each<I: Sync, T: Send>(
     remote: &dyn Read,
     items: &[I],
@@ -147,41 +147,42 @@ pub(crate) fn of_each<I: Sync, T: Send>(
 
 /// Reads and adds objects.
 pub trait Write: Read {
-    /// Put-if-absent: of any number of callers exactly one creates. Durable when it returns, either way.
+    /// Put-if-absent: of any number of callers exactly one creates the object. It is durable on return, whatever the
+    /// result.
     ///
     /// # Errors
     /// After an error the object may or may not exist: create it again, or read it, to find out.
     fn create(&self, key: &str, bytes: Bytes) -> Result<Created>;
 
-    /// Writes an object whole or not at all; durable when it returns. For names that are never used twice, and
-    /// for objects that anyone may replace at any time.
+    /// Writes an object completely or not at all; it is durable on return. For keys that are never used twice, and for
+    /// objects that anyone may replace at any time.
     fn put(&self, key: &str, bytes: Bytes) -> Result<()>;
 
-    /// Sees to it that there is an object under `key`, an empty one where there was none, in a moment or not at
-    /// all: what takes longer is given up, and nothing waits for a disk. For objects that nobody misses.
+    /// Creates an empty object under `key` unless there is one. Gives up if that takes long, and does not sync to disk.
+    /// For objects whose loss does no harm.
     ///
     /// # Errors
-    /// When it is not known to be there.
+    /// When the object may not exist.
     fn touch(&self, key: &str) -> Result<()>;
 
-    /// Removes a piece of the reserve, which means nothing to anybody, durably; a missing one is fine. What this
-    /// frees is free when it returns. Whatever else is in a store only [`Prune`] takes away.
+    /// Removes a piece of the reserve, durably; a missing piece is ignored. The space is free on return. All other
+    /// objects can only be removed through [`Prune`].
     ///
     /// # Errors
-    /// Invalid input, when `key` is that of something else.
+    /// Invalid input, when `key` is not of the reserve.
     fn give_up(&self, key: &str) -> Result<()>;
 
-    /// A put that is written piece by piece.
+    /// Starts a put that is written piece by piece.
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>>;
 }
 
-/// An object in the making: visible and durable when it is finished, gone when it is dropped before.
+/// An object that is being written. It is visible and durable once finished, and discarded if dropped before.
 pub trait Upload: Send {
-    /// Appends; blocks while too much is on its way.
+    /// Appends bytes; blocks while too many are in flight.
     fn write(&mut self, bytes: Bytes) -> Result<()>;
 
-    /// Waits until all that was written has arrived, as far as that can be known; nothing may be written after it.
-    /// What [`Self::finish`] has left to do then moves few bytes.
+    /// Waits until everything written has arrived, as far as that can be known. Nothing may be written afterwards, so
+    /// that [`Self::finish`] has little left to send.
     fn seal(&mut self) -> Result<()>;
 
     /// Makes the object visible and durable.
@@ -190,15 +191,15 @@ pub trait Upload: Send {
 
 /// Reads, adds and deletes objects.
 pub trait Prune: Write {
-    /// Deletes objects, and durably so; a key that is missing is fine. After an error some are deleted.
+    /// Deletes objects, durably; missing keys are ignored. After an error some objects may be deleted.
     fn delete(&self, keys: &[String]) -> Result<()>;
 
-    /// What uploads below `prefix` left behind when their process died, as keys for [`Prune::delete`]. Some
-    /// may still be in progress: take the old ones, and only below prefixes whose names are never used twice
-    /// (packs, segments). Elsewhere two writers share such a name, and deleting it is not safe.
+    /// Lists files of uploads below `prefix` whose process may have died, as keys for [`Prune::delete`]. Some may still
+    /// be in progress: delete only old ones, and only below prefixes whose names are never used twice (packs,
+    /// segments). Elsewhere two writers may share such a name, and deleting it is not safe.
     fn stale_uploads(&self, prefix: &str) -> Result<Vec<ObjectInfo>>;
 
-    /// Those of these uploads that nobody writes any more, as far as this host can know; where it cannot, none.
+    /// Returns those of these uploads that certainly have no writer any more; empty if this host cannot tell.
     fn abandoned(&self, uploads: &[ObjectInfo]) -> HashSet<String> {
         let _unknown = uploads;
         HashSet::new()

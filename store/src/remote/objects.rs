@@ -1,6 +1,6 @@
-//! Objects: the three capabilities over any backend of object_store.
+//! Objects: implements the three capabilities for any backend of object_store.
 //!
-//! A local directory takes a shorter way where object_store has none or a slower one, see `directory`.
+//! For a local directory, `directory` is used where object_store lacks something or is slower.
 
 mod bucket_reads;
 
@@ -34,10 +34,10 @@ use super::{
 use crate::error::{Error, Kind, Result};
 use crate::format::is_of_reserve;
 
-/// How long an object may take that nobody misses.
+/// How long touching an unimportant object may take.
 const TOUCH_MAX: Duration = Duration::from_secs(1);
 
-/// The objects below one place. Cheap to clone; clones share everything.
+/// The objects at one address. Cheap to clone; clones share everything.
 #[derive(Clone)]
 pub struct Objects {
     url: Arc<str>,
@@ -46,15 +46,15 @@ pub struct Objects {
     wait: Wait,
     settings: Settings,
     parts_max: PartsMax,
-    /// For trying again.
+    /// The limit for retries.
     deadline: Duration,
     alive: Alive,
-    /// Why no credentials were found, where that is known.
+    /// Why no credentials were found, if known.
     no_credentials: Option<String>,
 }
 
 impl Objects {
-    /// Nothing, in the memory of this process.
+    /// An empty remote in the memory of this process.
     pub fn memory() -> Self {
         Self {
             url: "memory:".into(),
@@ -69,17 +69,17 @@ impl Objects {
         }
     }
 
-    /// A local directory, which is made if it is missing.
+    /// Opens a local directory, and creates it if it is missing.
     ///
     /// # Errors
-    /// When it cannot be made; invalid input, when its path is not UTF-8.
+    /// When it cannot be created; invalid input, when its path is not UTF-8.
     pub fn directory(path: &Path) -> Result<Self> {
         Self::over_directory(
             Directory::make(path).map_err(|error| Error::io("make the directory", path, error))?,
         )
     }
 
-    /// A local directory that exists.
+    /// Opens an existing local directory.
     ///
     /// # Errors
     /// Not found, when it does not exist; invalid input, when its path is not UTF-8.
@@ -107,7 +107,7 @@ impl Objects {
         })
     }
 
-    /// A backend across a network, driven by the shared runtime. `url` names it and holds no credentials.
+    /// Opens a backend across a network, driven by the shared runtime. `url` names it and holds no credentials.
     ///
     /// # Errors
     /// When the runtime's threads cannot be started.
@@ -120,7 +120,7 @@ impl Objects {
         })
     }
 
-    /// The same with what never shows in an error, and the bytes that parts on their way may take.
+    /// Applies options: settings to redact in errors, deadline, and memory for parts in flight.
     #[must_use]
     pub(super) fn with_settings(mut self, options: &Options, alive: Alive) -> Self {
         self.alive = alive;
@@ -131,12 +131,12 @@ impl Objects {
         self
     }
 
-    /// Asks, and again where the answer breaks off.
+    /// Sends a request, and repeats it when the answer breaks off.
     fn ask<T, F: Future<Output = AskResult<T>>>(&self, ask: impl Fn() -> F) -> AskResult<T> {
         self.on(retry(self.deadline, ask))
     }
 
-    /// Waits for `future`; for a bucket that is silent not after somebody asked to stop.
+    /// Waits for `future`. After a request to stop, does not wait for a silent bucket.
     fn on<T, F: Future<Output = AskResult<T>>>(&self, future: F) -> AskResult<T> {
         match self.wait {
             Wait::Here => self.wait.on(future),
@@ -158,12 +158,13 @@ impl Objects {
         }
     }
 
-    /// Whether what was asked since `begun` was asked for as long as anybody wants to wait.
+    /// Whether the deadline has passed since `begun`, so that nobody should retry.
     fn is_over(&self, begun: Instant) -> bool {
         begun.elapsed() >= self.deadline
     }
 
-    /// S3 answers 409 to one of two conditional puts at once, also when neither will be there in the end.
+    /// Handles a conflict. S3 may answer 409 to one of two simultaneous conditional puts even if neither creates the
+    /// object.
     fn found(&self, key: &str, source: &object_store::Error) -> Result<Created> {
         if is_conflict(source) {
             self.size(key).map_err(|error| match error.kind() {
@@ -189,7 +190,7 @@ impl Objects {
         ))
     }
 
-    /// Puts with `mode`; a directory's parents are durable before.
+    /// Puts with `mode`. In a directory, makes the parents durable first.
     fn put_as(&self, key: &str, bytes: Bytes, mode: PutMode) -> Result<object_store::Result<()>> {
         let path = object_path(key)?;
         if let Some(directory) = &self.directory {
@@ -308,7 +309,7 @@ impl Write for Objects {
         if let Some(directory) = &self.directory
             && directory.exists(key)
         {
-            // Nothing is staged, so that a full disk does not hide that the object is there.
+            // Nothing is staged, so that even on a full disk the object is reported to exist.
             directory
                 .ready(key)
                 .and_then(|()| directory.settle(key))
@@ -425,7 +426,7 @@ impl Prune for Objects {
         self.ask(delete).map_err(self.failed(named, DELETE))
     }
 
-    /// Buckets show unfinished uploads to their owner's tools only, and have lifecycle rules for them.
+    /// Buckets show unfinished uploads only to their owner's tools, and have lifecycle rules for them.
     fn stale_uploads(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
         let prefix = check_prefix(prefix)?;
         let Some(directory) = &self.directory else {
@@ -448,7 +449,7 @@ impl Prune for Objects {
     }
 }
 
-/// The next of `got` for `range`, when it has the right length; an empty range takes none.
+/// Returns the next of `got` if it has the length of `range`; an empty range takes none.
 fn exact(range: &Range<u64>, got: &mut impl Iterator<Item = Bytes>) -> Option<Bytes> {
     if range.is_empty() {
         return Some(Bytes::new());

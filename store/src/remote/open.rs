@@ -1,4 +1,4 @@
-//! The door: from a URL to the objects behind it.
+//! Opens the remote that a URL names.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,29 +10,30 @@ use super::bundle::{self, Bundle};
 use super::{Objects, Prune, Settings, Waits};
 use crate::error::{Error, Result};
 
-/// How to open.
+/// How to open a remote.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Make a local directory that is missing.
+    /// Create a local directory if it is missing.
     pub create: bool,
-    /// Endpoint, region and credentials of a bucket; no directory has any.
+    /// Endpoint, region and credentials of a bucket; not used for directories.
     pub settings: Settings,
-    /// Certificates that are trusted beside those of the host, as PEM.
+    /// Certificates, as PEM, that are trusted in addition to those of the host.
     pub ca_bundle: Option<Vec<u8>>,
-    /// After this long a request to a bucket is not tried again.
+    /// How long requests to a bucket are retried.
     pub deadline: Duration,
-    /// Who is told when a bucket does not answer for long.
+    /// The callback for long waits for a bucket.
     pub waits: Waits,
-    /// Set when somebody asks to stop: a bucket that does not answer is not waited for any more.
+    /// Set to request a stop: then a bucket that does not answer is given up.
     pub stop: Arc<AtomicBool>,
-    /// A command that prints credentials of AWS: `credential_process` of a profile. The shell runs it when they are
-    /// asked for.
+    /// A shell command that prints AWS credentials, the `credential_process` of a profile. Run when credentials are
+    /// needed.
     pub credential_process: Option<String>,
-    /// Why no credentials were found, where that is known.
+    /// Why no credentials were found, if known.
     pub no_credentials: Option<String>,
-    /// What is said of the way to endpoints that begin like this, where there is no connection: a proxy, most likely.
+    /// Descriptions of proxies, by the prefix of the endpoints that are reached through them; shown when a connection
+    /// fails.
     pub proxies: Vec<(&'static str, String)>,
-    /// Bytes that parts of uploads may take that are on their way to a bucket.
+    /// How many bytes the parts of uploads in flight to a bucket may take.
     pub upload_bytes: u64,
 }
 
@@ -54,12 +55,12 @@ impl Default for Options {
 }
 
 /// Opens `url`: a path, `file:///path`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
-/// `bundle:path`, or `memory:`, which is new and empty every time. A path to a bundle opens it, too. Nothing is asked of a
-/// bucket yet.
+/// `bundle:path`, or `memory:`, which is new and empty every time. A path to a bundle opens the bundle. Sends no
+/// request to a bucket yet.
 ///
 /// # Errors
-/// Not found, when a directory is missing and shall not be made; invalid input, when the scheme is unknown,
-/// the URL holds credentials, or a setting makes no sense.
+/// Not found, when a directory is missing and must not be created; invalid input, when the scheme is unknown, the URL
+/// holds credentials, or a setting is invalid.
 pub fn open(url: &str, options: &Options) -> Result<Arc<dyn Prune>> {
     match scheme(url) {
         None => open_directory(Path::new(url), options),
@@ -73,14 +74,14 @@ pub fn open(url: &str, options: &Options) -> Result<Arc<dyn Prune>> {
     }
 }
 
-/// Whether what `url` names is a bucket that has a setting called `name`.
+/// Whether `url` names a bucket that has a setting called `name`.
 pub fn takes(url: &str, name: &str) -> bool {
     scheme(url)
         .and_then(|(scheme, _)| Service::of(scheme))
         .is_some_and(|service| service.takes(name))
 }
 
-/// What may be credentials is not repeated.
+/// Returns the error without repeating what may be credentials.
 fn unknown(scheme: &str, rest: &str) -> Error {
     let rest = match rest.contains(['@', '?']) {
         true => "...",
@@ -106,7 +107,7 @@ fn open_directory(path: &Path, options: &Options) -> Result<Arc<dyn Prune>> {
     Ok(Arc::new(objects?))
 }
 
-/// Splits `scheme:rest`; a path that holds a colon is `./a:b` or absolute.
+/// Splits `scheme:rest`. A path with a colon must be absolute or written as `./a:b`.
 fn scheme(url: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = url.split_once(':')?;
     let letters = scheme

@@ -1,7 +1,7 @@
-//! Endpoints that ignore put-if-absent: how they are recognised, and what can still be done with them.
+//! Endpoints that ignore put-if-absent: how to recognize them, and how to use them nevertheless.
 //!
-//! [`keeps_first`] tries it. [`SingleWriter`] looks before it creates and reads back afterwards, which is correct only
-//! as long as one process writes at a time.
+//! [`keeps_first`] tests an endpoint. [`SingleWriter`] checks for the object before it creates it and reads it back
+//! afterwards, which is correct only as long as one process writes at a time.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -14,19 +14,18 @@ use crate::error::{Error, Kind, Result};
 use crate::id::CommitId;
 use crate::remedy::Remedy;
 
-/// Where the trial's objects lie.
+/// Prefix of the objects for this test.
 const TRIAL_PREFIX: &str = "trial";
 
-/// Whether an object that was created stays when it is created again: found out by doing it, with an object
-/// that is deleted afterwards.
+/// Whether put-if-absent keeps an existing object. Tests this with an object that is deleted afterwards.
 ///
 /// # Errors
-/// Unavailable, when the first create did not take, or the object cannot be read or deleted.
+/// Unavailable, when the first create fails, or the object cannot be read or deleted.
 pub fn keeps_first(remote: &dyn Prune) -> Result<bool> {
     let key = format!("{TRIAL_PREFIX}/{}", CommitId::random()?);
     let (first, second) = (Bytes::from_static(b"first"), Bytes::from_static(b"second"));
     let tried = remote.create(&key, first.clone()).and_then(|created| {
-        // A create whose answer was lost is made again, and finds what it made itself.
+        // A create whose answer was lost is retried, and finds its own object.
         if created == Created::Exists && !holds(remote, &key, &first)? {
             return Err(Error::unavailable(format!(
                 "{key}: {} says that an object exists whose name is new",
@@ -36,10 +35,10 @@ pub fn keeps_first(remote: &dyn Prune) -> Result<bool> {
         let again = remote.create(&key, second)?;
         Ok(again == Created::Exists && remote.get(&key)? == first)
     });
-    // What went wrong first counts; an object that stays takes a few bytes and is never read.
+    // The first error counts; an object that remains takes a few bytes and is never read.
     let deleted = remote.delete(std::slice::from_ref(&key));
     let kept = match tried {
-        // It says itself that it takes no heed.
+        // The endpoint itself reports that it does not support put-if-absent.
         Err(error) if error.kind() == Kind::Unsupported => return Ok(false),
         tried => tried?,
     };
@@ -54,7 +53,7 @@ fn holds(remote: &dyn Prune, key: &str, bytes: &Bytes) -> Result<bool> {
     }
 }
 
-/// Creates with put-if-absent where the endpoint knows it, else with a plain put.
+/// Creates with put-if-absent if the endpoint supports it, otherwise with a plain put.
 fn create_or_put(remote: &dyn Write, key: &str, bytes: Bytes) -> Result<Created> {
     match remote.create(key, bytes.clone()) {
         Err(error) if error.kind() == Kind::Unsupported => {
@@ -64,7 +63,7 @@ fn create_or_put(remote: &dyn Write, key: &str, bytes: Bytes) -> Result<Created>
     }
 }
 
-/// The refusal to make a store where put-if-absent overwrites.
+/// Returns the error for creating a store where put-if-absent overwrites.
 pub fn overwrites(url: &str) -> Error {
     Error::unsupported(format!(
         "{url}: the endpoint overwrites an object that it is asked to create only if it is absent"
@@ -72,7 +71,7 @@ pub fn overwrites(url: &str) -> Error {
     .hint(Remedy::SingleWriter)
 }
 
-/// Objects behind such an endpoint.
+/// Objects at such an endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct SingleWriter(pub(crate) Arc<dyn Write>);
 
@@ -113,7 +112,7 @@ impl Read for SingleWriter {
 
 #[deny(clippy::missing_trait_methods)]
 impl Write for SingleWriter {
-    /// What somebody else wrote in between is `Exists`, if it was there to be read back.
+    /// If another writer wrote in between, returns `Exists`, provided that its object is read back.
     fn create(&self, key: &str, bytes: Bytes) -> Result<Created> {
         match self.0.size(key) {
             Ok(_) => return Ok(Created::Exists),

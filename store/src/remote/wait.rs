@@ -1,7 +1,7 @@
-//! Waiting for async work from synchronous code: the border between the two.
+//! Waits for async work from synchronous code: the border between the two.
 //!
-//! Directories and memory need no runtime: their futures run on the calling thread, without a hop.
-//! Buckets share one small runtime, made when the first of them is opened.
+//! Directories and memory need no runtime: their futures run on the calling thread. Buckets share one small runtime,
+//! which is created when the first bucket is opened.
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::error::{Error, Result};
 
-/// Threads of the shared runtime: they move bytes between sockets and queues, nothing more.
+/// Threads of the shared runtime; they only move bytes between sockets and queues.
 const RUNTIME_THREADS: usize = 2;
 
 static RUNTIME: LazyLock<std::io::Result<Runtime>> = LazyLock::new(|| {
@@ -25,7 +25,7 @@ static RUNTIME: LazyLock<std::io::Result<Runtime>> = LazyLock::new(|| {
         .build()
 });
 
-/// Where a backend's futures run.
+/// Where the futures of a backend run.
 #[derive(Clone, Debug)]
 pub(super) enum Wait {
     /// On the calling thread.
@@ -35,7 +35,7 @@ pub(super) enum Wait {
 }
 
 impl Wait {
-    /// The shared runtime.
+    /// Returns the shared runtime.
     pub(super) fn shared() -> Result<Self> {
         match &*RUNTIME {
             Ok(runtime) => Ok(Self::Shared(runtime.handle().clone())),
@@ -53,7 +53,8 @@ impl Wait {
         }
     }
 
-    /// Blocks until `future` is done, or gives it up after `most`; on the calling thread nothing is waited for.
+    /// Blocks until `future` is done, or drops it after `most`. On the calling thread, where futures do not wait for
+    /// anything, `most` is ignored.
     pub(super) fn on_within<F: Future>(&self, most: Duration, future: F) -> Option<F::Output> {
         match self {
             Self::Here => Some(block_here(future)),

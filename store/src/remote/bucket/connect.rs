@@ -1,9 +1,8 @@
-//! What happens between a request and its answer, apart from what object_store does.
+//! Extends the HTTP client of object_store.
 //!
-//! A long wait is reported with the name of the object. A body that stalls is given up, so that object_store asks for
-//! the rest. An answer that does not begin is waited for only as long as the deadline allows. `Retry-After` is
-//! respected within reason, since object_store knows only its own pauses. Missing credentials are noticed at once, a
-//! wrong endpoint soon.
+//! Reports a long wait, with the name of the object. Fails a body that stalls, so that object_store requests the rest.
+//! Limits the wait for an answer to the deadline. Respects `Retry-After`, up to a limit, because object_store does not.
+//! Detects missing credentials at once, and a wrong endpoint soon.
 
 mod alive;
 mod body;
@@ -34,29 +33,29 @@ pub(super) use refusal::Refusal;
 use refusal::Refused;
 pub(in crate::remote) use refusal::by_status;
 
-/// How often a wait is told.
+/// How often a wait is reported.
 const TOLD_EVERY: Duration = Duration::from_secs(30);
-/// How long a body may bring nothing.
+/// How long a body may deliver nothing.
 const STALL_MAX: Duration = Duration::from_secs(30);
-/// However short the deadline, an endpoint gets so long for an answer.
+/// The least time that an endpoint has to answer, however short the deadline is.
 const ANSWER_LEAST: Duration = Duration::from_secs(5);
-/// Longest pause that an endpoint may ask for.
+/// The longest pause that `Retry-After` may request.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
-/// What asks for put-if-absent on S3.
+/// The header that requests put-if-absent on S3.
 const IF_ABSENT: &str = "if-none-match";
-/// Where machines of a cloud find their credentials; elsewhere nobody answers.
+/// The address at which machines of a cloud get their credentials; elsewhere nothing answers there.
 const METADATA_HOST: &str = "169.254.169.254";
-/// Where they begin with it.
+/// The path of the first request to that address.
 const METADATA_TOKEN: &str = "/latest/api/token";
 
-/// Who is told what a bucket is waited for: seconds, and the path that was asked for. Clones tell the same.
+/// A callback for long waits: it gets the seconds so far and the requested path. Clones share it.
 #[derive(Clone, Default)]
 pub struct Waits(Option<Arc<Tell>>);
 
 type Tell = dyn Fn(u64, &str) + Send + Sync;
 
 impl Waits {
-    /// Calls `tell` every half minute that one request takes.
+    /// Calls `tell` for every half minute that a request takes.
     pub fn told_to(tell: impl Fn(u64, &str) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(tell)))
     }
@@ -68,7 +67,7 @@ impl fmt::Debug for Waits {
     }
 }
 
-/// Connects as reqwest does, and watches.
+/// Connects like reqwest, and watches requests and answers.
 #[derive(Debug)]
 pub(super) struct Watched {
     waits: Waits,
@@ -78,16 +77,16 @@ pub(super) struct Watched {
     at_need: bool,
 }
 
-/// An endpoint that does not know put-if-absent, and says so.
+/// The error of an endpoint that reports that it does not support put-if-absent.
 #[derive(Debug)]
 pub(in crate::remote) struct Unconditional;
 
-/// An answer that did not begin.
+/// The error after an answer did not begin in time.
 #[derive(Debug)]
 struct NoAnswer(Duration);
 
 impl Watched {
-    /// Requests are not tried again after `deadline`, and no answer is waited for longer.
+    /// Creates a connector. After `deadline`, requests are not retried and answers are not awaited.
     pub(super) fn new(
         waits: Waits,
         alive: Alive,
@@ -103,7 +102,7 @@ impl Watched {
         }
     }
 
-    /// The same, which gets ready with the first request.
+    /// Delays creating the client until the first request.
     pub(super) fn at_need(self) -> Self {
         Self {
             at_need: true,
@@ -140,7 +139,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// The answer to `request` for `path`, which is waited for no longer than `most`.
+    /// Sends `request` for `path`, and waits for the answer for at most `most`.
     async fn execute(
         &self,
         request: HttpRequest,
@@ -184,20 +183,20 @@ impl Wire {
         let answer = self.execute(request, most, &path).await;
         if let Ok(answer) = &answer {
             self.endpoints.answered(&endpoint);
-            // Whoever wants to stop does not wait for one that is busy for ever.
+            // A caller that wants to stop must not keep waiting for an endpoint that is always busy.
             if !matches!(answer.status().as_u16(), 429 | 500..) {
                 self.alive.sign();
             }
         }
         let answer = match answer {
-            // Not tried again: of the kinds of failure this is one that object_store takes as final.
+            // Prevents retries: object_store considers this kind of failure final.
             Err(error) if is_metadata && error.kind() != HttpErrorKind::Decode => {
                 Err(HttpError::new(HttpErrorKind::Unknown, error))
             }
             Err(error) if error.kind() == HttpErrorKind::Connect => {
                 Err(self.endpoints.failed(&endpoint, error))
             }
-            // Asked again it would say the same, for as long as the deadline allows.
+            // The endpoint would answer the same until the deadline.
             Ok(answer) if is_conditional && answer.status().as_u16() == 501 => {
                 Err(HttpError::new(HttpErrorKind::Unknown, Unconditional))
             }
@@ -216,10 +215,10 @@ impl Wire {
             answer?.map(|body| HttpResponseBody::new(Body::new(body, patience, alive, &path)));
         let status = answer.status();
         match status.as_u16() {
-            // object_store asks for its status, to go another way.
+            // object_store checks for this status to fall back to another protocol.
             403 if path == METADATA_TOKEN => Ok(answer),
             304 => Ok(answer),
-            // It does not read what redirections say.
+            // object_store does not read the text of redirections.
             300..400 => Err(Refused::error(answer).await),
             _ if status.is_success() => Ok(answer),
             _ => Ok(Refused::body(answer)),
@@ -265,7 +264,7 @@ fn endpoint(request: &HttpRequest) -> String {
     format!("{scheme}://{host}{port}")
 }
 
-/// What `Retry-After` asks for: seconds, or the time that is left until a date.
+/// Returns the pause that `Retry-After` requests, given as seconds or as a date.
 fn asked_pause(headers: &HeaderMap, now: Timestamp) -> Duration {
     let asked = headers.get("retry-after");
     let asked = asked.and_then(|value| {

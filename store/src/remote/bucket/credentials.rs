@@ -1,4 +1,4 @@
-//! Credentials of a bucket: what provides them, and that it was they that failed.
+//! Credentials of a bucket: their providers, and errors that show that a provider failed.
 
 mod process;
 
@@ -12,15 +12,15 @@ use object_store::{CredentialProvider, Error, Result};
 
 pub(super) use process::{Failed, Process};
 
-/// No credentials were found: why.
+/// The error when no credentials were found.
 #[derive(Debug)]
 pub(super) struct NoCredentials(Error);
 
-/// Says of every failure of a provider that it is one of credentials.
+/// Marks every failure of a provider as one of credentials.
 #[derive(Debug)]
 pub(super) struct Found<C>(pub(super) Arc<dyn CredentialProvider<Credential = C>>);
 
-/// What a provider promises.
+/// The future that a provider returns.
 type Promise<'f, C> = Pin<Box<dyn Future<Output = Result<Arc<C>>> + Send + 'f>>;
 
 impl<C: fmt::Debug + Send + Sync> CredentialProvider for Found<C> {

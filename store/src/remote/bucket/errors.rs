@@ -1,4 +1,4 @@
-//! What a bucket said, as an error of this library: by what the caller can do about it, and what is to be done next.
+//! Turns an answer of a bucket into an error of this library, by what the caller can do, with a remedy.
 
 mod answer;
 
@@ -12,7 +12,8 @@ use crate::format::FORMAT_KEY;
 use crate::remedy::Remedy;
 use crate::remote::failure::WRITE;
 
-/// The error of doing `doing` to `key` at `url`. What object_store says is not kept: it repeats requests and answers whole.
+/// Returns the error of doing `doing` to `key` at `url`. Drops the text of object_store, which repeats whole requests
+/// and answers.
 pub(in crate::remote) fn bucket_failure(
     key: &str,
     doing: &str,
@@ -28,7 +29,8 @@ pub(in crate::remote) fn bucket_failure(
     }
     let answer = Answer::of(source, settings);
     let (kind, hint) = match bucket_kind(source, &answer, doing) {
-        // Without the bucket there is no store; of any other object this would say too much.
+        // Without a bucket there is no store, so `format` is not found. For any other object, "not found" would be too
+        // strong.
         (Kind::Unavailable, hint) if key == FORMAT_KEY && hint == advice(BUCKET) => {
             (Kind::NotFound, hint)
         }
@@ -42,7 +44,7 @@ pub(in crate::remote) fn bucket_failure(
     error.because(answer)
 }
 
-/// What the caller can do about an answer, and what is to be done next.
+/// Returns what the caller can do about an answer, and the remedy.
 fn bucket_kind(
     source: &object_store::Error,
     answer: &Answer,
@@ -112,7 +114,7 @@ const DENIED: &str = "check what the credentials permit (reading, writing and li
      that they have not expired; where listing is not permitted, a missing object looks denied";
 const BUCKET: &str = "make the bucket, or correct its name, the endpoint or the account";
 const REGION: &str = "set the region of the bucket, and the endpoint where it is not the usual one; a proxy that asks for a login answers in the same way";
-/// Of who answers, and not as an object store does.
+/// The hint when the server answers, but not as an object store would.
 pub(in crate::remote) const NO_STORE: &str = "this is no object store: check the endpoint; a proxy may stand before it that asks for a login, or the page of a console";
 const BUSY: &str =
     "run it again when the endpoint is well: that is safe, and nothing is stored twice";
@@ -123,7 +125,7 @@ const ENCRYPTED: &str = "does it speak https:// there? The setting of the endpoi
 const UNTRUSTED: &str = "name a file with the certificate of its authority in AWS_CA_BUNDLE, SSL_CERT_FILE or `ca-bundle` of \
      the profile, if this is the endpoint that is meant";
 
-/// Whether it says that no credentials were found.
+/// Whether the error is that no credentials were found.
 pub(in crate::remote) fn is_without_credentials(error: &Error) -> bool {
     error.remedy() == Some(&Remedy::Credentials)
 }

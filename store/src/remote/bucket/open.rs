@@ -1,7 +1,7 @@
-//! From `s3://bucket/prefix`, `gs://...`, `az://...` and settings to objects.
+//! Opens `s3://bucket/prefix`, `gs://...` and `az://...` with settings.
 //!
-//! Never reads the environment itself and never shows the value of a setting: a wrong one is named.
-//! Plain HTTP is spoken only where the setting of an endpoint says `http://`.
+//! Never reads the environment and never shows the value of a setting; errors name a wrong setting. Plain HTTP is used
+//! only if the setting of an endpoint begins with `http://`.
 
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -19,19 +19,20 @@ use super::{Service, Settings, spelled};
 use crate::error::{Error, Result};
 use crate::remote::{Objects, Options};
 
-/// Until a connection stands.
+/// Limit for making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Until an answer begins, the sending of a part over a slow line included, and between two pieces of it.
+/// Limit for the beginning of an answer, including the time to send a part over a slow line, and for pauses in an
+/// answer.
 const READ_TIMEOUT: Duration = Duration::from_secs(300);
-/// Longest pause between two tries.
+/// The longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// The deadline ends the tries, not their number.
+/// The deadline, rather than this number, limits the attempts.
 const RETRIES_MAX: usize = 100;
 
-/// Opens the bucket and prefix that `rest` of `scheme:rest` names.
+/// Opens the bucket and the prefix that `rest` of `scheme:rest` names.
 ///
 /// # Errors
-/// Invalid input, when the URL or a setting makes no sense, naming it and never its value.
+/// Invalid input, when the URL or a setting is invalid; the error names it but never shows its value.
 pub(in crate::remote) fn open(
     service: Service,
     scheme: &str,
@@ -58,7 +59,7 @@ pub(in crate::remote) fn open(
     Ok(Objects::bucket(&url, store)?.with_settings(options, alive))
 }
 
-/// Bucket and prefix; what could hold a secret is refused before it is repeated anywhere.
+/// Splits off bucket and prefix. Refuses anything that may contain a secret, without repeating it.
 fn place<'u>(scheme: &str, rest: &'u str) -> Result<(&'u str, Path)> {
     let bad = |why: &str| {
         Error::invalid(format!("store {scheme}://...: {why}"))
@@ -114,7 +115,7 @@ fn check_setting(service: Service, url: &str, name: &str, value: &str) -> Result
     }
 }
 
-/// Those that are trusted beside the host's.
+/// Returns the certificates that are trusted in addition to the host's.
 fn certificates(options: &Options) -> object_store::Result<Vec<Certificate>> {
     match &options.ca_bundle {
         Some(bundle) => Certificate::from_pem_bundle(bundle),
@@ -137,7 +138,7 @@ fn is_address(name: &str) -> bool {
     (name.contains("endpoint") || name.ends_with("base_url")) && !name.ends_with("fabric_endpoint")
 }
 
-/// An endpoint of the bucket itself that is spoken to without TLS.
+/// Whether this setting is an endpoint of the bucket itself that is reached without TLS.
 pub(super) fn is_plain(name: &str, value: &str) -> bool {
     let other = ["metadata", "msi", "sts"];
     is_address(name)
@@ -181,7 +182,8 @@ fn built(
         )
     };
     let pairs = || settings.iter().map(|(name, value)| (spelled(name), value));
-    // Each is built twice: for its provider of credentials, which makes no connection before it is asked, and with that.
+    // Each builder is used twice: first for its provider of credentials, which does not connect until it is asked, and
+    // then with that provider.
     Ok(match service {
         Service::S3 => {
             let mut builder = AmazonS3Builder::new()
@@ -240,7 +242,7 @@ fn built(
     })
 }
 
-/// Which setting is wrong: the one without which the others do. Its value is kept out of the cause.
+/// Finds the wrong setting: the one without which the others are valid. Its value is removed from the cause.
 fn wrong_setting(
     service: Service,
     bucket: &str,
@@ -261,7 +263,7 @@ fn wrong_setting(
         .because(settings.redact_all(&error.to_string()))
 }
 
-/// One provider of TLS for the process, before the first connection. A program that chose its own keeps it.
+/// Installs a TLS provider for the process, before the first connection. A program that has chosen one keeps it.
 fn install_tls() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,5 +1,5 @@
-//! Retries after an answer broke off: object_store retries the bytes of objects and answers that never began, but not
-//! the middle of a listing or of an error's text.
+//! Retries after an answer broke off. object_store retries reads of objects and requests without an answer, but not
+//! when a listing or an error text breaks off in the middle.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -10,12 +10,13 @@ use object_store::client::{HttpError, HttpErrorKind};
 use super::connect::by_status;
 use super::errors::in_chain;
 
-/// How often, the first time included.
+/// The number of attempts, including the first.
 const TRIES: u32 = 5;
-/// A failure that took longer was tried again by object_store until its deadline.
+/// A failure that took longer than this was already retried by object_store until its deadline.
 const QUICK: Duration = Duration::from_secs(30);
 
-/// What `ask` brings. It may be done more than once, and must bear that; not after `deadline`.
+/// Waits for what `ask` returns, and repeats it when the answer breaks off, but not after `deadline`. `ask` must be
+/// safe to repeat.
 pub(in crate::remote) async fn retry<T, F: Future<Output = Result<T>>>(
     deadline: Duration,
     ask: impl Fn() -> F,

@@ -1,52 +1,52 @@
-//! Settings of a bucket: endpoint, region, credentials, as pairs of name and value.
+//! Settings of a bucket: endpoint, region and credentials, as pairs of name and value.
 //!
-//! The caller collects them, from an environment or a file; nothing is read here. Values never show:
-//! not in `Debug`, and not in what a bucket answers, where [`Settings::redact`] takes them out.
+//! The caller collects them from an environment or a file; this module reads neither. Values never appear in `Debug`
+//! output, and [`Settings::redact`] removes them from answers of a bucket.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Shorter values say nothing and stand in too many words.
+/// Shorter values are not redacted: they are no secrets, and occur in too many words.
 const SECRET_BYTES_MIN: usize = 6;
-/// What stands for a value that must not show.
+/// Replaces a hidden value.
 const HIDDEN: &str = "***";
 
-/// Names and values, in the order of their coming: a later one of the same name counts.
+/// Names and values in order; the last one of the same name counts.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Settings(Arc<Vec<(String, String)>>);
 
 impl Settings {
-    /// The pairs in order.
+    /// Iterates over the pairs in order.
     pub(in crate::remote) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The names in order.
+    /// Iterates over the names in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.iter().map(|(name, _)| name)
     }
 
-    /// Without the setting `name`.
+    /// Returns the settings without `name`.
     pub(in crate::remote) fn without(&self, name: &str) -> Self {
         let kept = self.0.iter().filter(|(other, _)| other != name);
         kept.cloned().collect()
     }
 
-    /// `text` without the values of secret settings, nor their parts.
+    /// Removes the values of secret settings, and parts of these values, from `text`.
     pub(in crate::remote) fn redact(&self, text: &str) -> String {
         let secret = self.iter().filter(|(name, _)| is_secret(name));
         hide(text, secret.map(|(_, value)| value))
     }
 
-    /// `text` without the value of any setting.
+    /// Removes the values of all settings from `text`.
     pub(in crate::remote) fn redact_all(&self, text: &str) -> String {
         hide(text, self.iter().map(|(_, value)| value))
     }
 }
 
-/// Takes values out of `text`, and the fields that a shared access signature consists of.
+/// Removes values from `text`, including the fields of a shared access signature.
 fn hide<'v>(text: &str, values: impl Iterator<Item = &'v str>) -> String {
     let with_parts = values.flat_map(|value| {
         let fields = value.split('&').filter(|_| value.contains('&'));
@@ -74,8 +74,8 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// Whether a setting of this name holds what others must not see. A name with `file` in it, or that of an
-/// account or a service account, says where something is.
+/// Whether a setting of this name holds a secret. A name that contains `file`, or names an account or a service
+/// account, only says where something is.
 pub fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let says = |word: &str| name.contains(word);

@@ -1,4 +1,4 @@
-//! Buckets against a server that answers as tests say.
+//! Buckets, tested against a server whose answers the tests define.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::remote::{Created, Options, Prune, open as open_url};
 
 mod mistaken;
 
-/// What must show nowhere; base64, since account keys of Azure are.
+/// A secret that must never be shown; base64, like account keys of Azure.
 const PLANTED: &str = "cGxhbnRlZHNlY3JldA==";
 
 fn options(pairs: &[(&str, &str)]) -> Options {
@@ -34,7 +34,7 @@ fn s3(server: &Server) -> Arc<dyn Prune> {
     open_url("s3://bkt/pre/fix", &options(&pairs)).unwrap()
 }
 
-/// One bucket of each service, all with planted credentials.
+/// One bucket of each service, all with the planted secret.
 fn all(server: &Server) -> Vec<Arc<dyn Prune>> {
     let google = [
         ("google_base_url", server.url.as_str()),
@@ -59,12 +59,12 @@ fn all(server: &Server) -> Vec<Arc<dyn Prune>> {
     ]
 }
 
-/// What people could see of an error.
+/// Everything that is shown of an error.
 fn shown(error: &Error) -> String {
     format!("{error}\n{error:?}\n{:?}", error.remedy())
 }
 
-/// Repeats all of the request in every element that a service is known to repeat it in, and more.
+/// Repeats the whole request in every element in which services are known to repeat it, and in others.
 fn repeats(asked: &Asked) -> Reply {
     let all = format!(
         "{} {} {:?} {}",
@@ -296,13 +296,13 @@ fn a_failure_says_what_to_do_next() {
     assert_eq!(missing.kind(), Kind::NotFound);
 }
 
-/// A port of loopback where nothing listens.
+/// A port of the loopback interface on which nothing listens.
 fn nobody() -> std::net::SocketAddr {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     gone.local_addr().unwrap()
 }
 
-/// What `get` says of an endpoint, retried for this long.
+/// The error of `get` from an endpoint, with retries until `deadline`.
 fn get_at(endpoint: &str, deadline: Duration) -> Error {
     let pairs = [
         ("endpoint", endpoint),
@@ -332,7 +332,7 @@ fn an_endpoint_that_nobody_listens_at_is_not_reachable() {
 fn a_first_connection_is_given_up_long_before_the_deadline() {
     let refused = format!("http://{}", nobody());
     for endpoint in [refused.as_str(), "http://no-such-host.invalid"] {
-        // It would take an hour.
+        // Retrying until the deadline would take an hour.
         let error = get_at(endpoint, Duration::from_secs(3600));
         assert_eq!(error.kind(), Kind::Unavailable);
         let text = shown(&error);
@@ -437,7 +437,7 @@ fn an_endpoint_that_is_busy_or_goes_away_is_asked_again() {
     assert_eq!(server.asked().len(), 4);
 }
 
-/// A bucket at `endpoint` that wants no credentials, whose requests are tried again for so many seconds.
+/// A bucket at `endpoint` without credentials, whose requests are retried for this many seconds.
 fn unsigned(endpoint: &str, deadline_secs: u64) -> Arc<dyn Prune> {
     let pairs = [("endpoint", endpoint), ("skip_signature", "true")];
     let options = Options {

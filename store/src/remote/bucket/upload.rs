@@ -1,7 +1,7 @@
-//! Uploads in parts: what is written is collected, never copied, and sent part by part.
+//! Uploads in parts: data is collected without copying, and sent part by part.
 //!
-//! An upload of less than one part is a plain put. Memory: one part being collected for each upload, and
-//! [`PartsMax`] parts on their way for all uploads to one bucket together.
+//! An upload of less than one part becomes a plain put. Memory: one part for each upload that is being collected, and
+//! [`PartsMax`] parts in flight for all uploads to one bucket together.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::remote::failure::WRITE;
 use crate::remote::wait::Wait;
 use crate::remote::{Objects, Upload};
 
-/// Bytes of every part but the last: some buckets want them equal.
+/// Bytes of every part but the last; some buckets require equal parts.
 pub(in crate::remote) const PART_BYTES: usize = 8 << 20;
-/// Fewest parts on their way at once: one is sent while the next one is collected.
+/// At least this many parts may be in flight: one is sent while the next one is collected.
 const PARTS_LEAST: usize = 2;
-/// Most of them: more connections make no upload faster.
+/// At most this many parts may be in flight: more connections make no upload faster.
 const PARTS_MOST: usize = 16;
 
-/// How many parts may be on their way to one bucket at once. Clones share the count.
+/// How many parts may be in flight to one bucket. Clones share the count.
 #[derive(Clone)]
 pub(in crate::remote) struct PartsMax(Arc<Semaphore>);
 
 impl PartsMax {
-    /// As many as take no more than `bytes`, within reason.
+    /// As many parts as fit into `bytes`, within limits.
     pub(in crate::remote) fn of_bytes(bytes: u64) -> Self {
         let parts = usize::try_from(bytes).unwrap_or(usize::MAX) / PART_BYTES;
         Self(Arc::new(Semaphore::new(
@@ -93,7 +93,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Sends the last part, if there were others, and waits for all.
+    /// Sends the last part, if there were others, and waits for all parts.
     pub(in crate::remote) fn seal(&mut self) -> Result<()> {
         if self.begun.is_some() && self.collected_bytes > 0 {
             self.send()?;
@@ -138,7 +138,7 @@ impl Parts {
             return self.wait.on(begun.upload.put_part(payload));
         };
         let permits = Arc::clone(&self.parts_max.0);
-        // The semaphore is never closed; were it, a part would go without a permit, and nothing worse.
+        // The semaphore is never closed; if it were, a part would be sent without a permit, which does no harm.
         let permit = async { Ok(permits.acquire_owned().await.ok()) };
         let permit = on(&self.wait, &self.alive, permit)?;
         let part = begun.upload.put_part(payload);
@@ -150,7 +150,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Takes the parts that have arrived, or waits for all of them.
+    /// Collects the results of finished parts, or waits for all of them.
     fn settle(&mut self, all: bool) -> Result<()> {
         let Some(begun) = &mut self.begun else {
             return Ok(());
@@ -165,7 +165,7 @@ impl Parts {
     }
 }
 
-/// Waits for `future`; for a bucket that is silent not after somebody asked to stop.
+/// Waits for `future`. After a request to stop, does not wait for a silent bucket.
 fn on<T>(wait: &Wait, alive: &Alive, future: impl Future<Output = Result<T>>) -> Result<T> {
     let future = async { future.await.map_err(by_status) };
     match wait {
@@ -175,7 +175,7 @@ fn on<T>(wait: &Wait, alive: &Alive, future: impl Future<Output = Result<T>>) ->
 }
 
 impl Drop for Parts {
-    /// Gives up what was not finished. It cannot fail loudly; what stays is found by `stale_uploads`.
+    /// Aborts the upload. Errors cannot be reported; whatever is left is found by `stale_uploads`.
     fn drop(&mut self) {
         let Some(mut begun) = self.begun.take() else {
             return;

@@ -1,4 +1,4 @@
-//! The file of a bundle: made, recognised, and written in larger pieces.
+//! The file of a bundle: creates it, recognizes it and copies larger pieces into it.
 
 use std::fs::File;
 use std::io::{self, Seek, Write as _};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::format::{BUNDLE_MAGIC, BUNDLE_RECORDS, BundleEnd, encode_bundle_start};
 
-/// Whether the file at `path` begins as a bundle does.
+/// Whether the file at `path` begins like a bundle.
 pub(in crate::remote) fn is_bundle(path: &Path) -> bool {
     let mut magic = [0; BUNDLE_MAGIC.len()];
     crate::fs::open_regular(path)
@@ -15,7 +15,7 @@ pub(in crate::remote) fn is_bundle(path: &Path) -> bool {
         .is_ok_and(|()| magic == BUNDLE_MAGIC)
 }
 
-/// Makes an empty bundle, durably, also in the place of an empty file; one that somebody else made meanwhile stays.
+/// Creates an empty bundle, durably. Replaces an empty file; keeps a file that appears in the meantime.
 pub(super) fn make(path: &Path) -> io::Result<()> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     let mut staged = tempfile::NamedTempFile::new_in(parent)?;
@@ -47,7 +47,7 @@ pub(super) fn read_up_to(file: &File, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(read)
 }
 
-/// Copies all of `staged` to `begin`, inside of the kernel where it can.
+/// Copies all of `staged` to `begin`, inside the kernel if possible.
 pub(super) fn append_file(file: &File, begin: u64, staged: &mut File) -> io::Result<()> {
     staged.rewind()?;
     let mut target = file;

@@ -1,4 +1,4 @@
-//! Reads and listings of a bucket: many keys or ranges at once, asked for again where an answer breaks off.
+//! Reads and listings of a bucket: many keys or ranges at once, with retries when an answer breaks off.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::remote::failure::{LIST, READ};
 use crate::remote::key::object_path;
 use crate::remote::{ObjectInfo, Read};
 
-/// All bytes of an object, or how many there are where that is more than it can have: those are not asked for.
+/// Returns all bytes of an object; if it is larger than allowed for its key, returns its length without reading it.
 async fn bounded(
     store: &dyn ObjectStore,
     path: &Path,
@@ -38,7 +38,7 @@ impl Objects {
             .and_then(|bytes| self.no_page(key, bytes))
     }
 
-    /// Whoever asks for a login answers everything with a page, and no object of a store begins like one.
+    /// Refuses an HTML page: a proxy that asks for a login answers everything with one, and no object begins like that.
     fn no_page(&self, key: &str, bytes: Bytes) -> Result<Bytes> {
         let begins = |with: &[u8]| {
             let head = bytes.trim_ascii_start().get(..with.len());
@@ -109,7 +109,7 @@ impl Objects {
             }
             Err(error) => self.failed(key, READ)(error),
         };
-        // One that says what to do about it is not about the length.
+        // An error with a remedy has a cause other than the length.
         if error.remedy().is_some() || error.kind() == Kind::NotFound {
             return Err(error);
         }

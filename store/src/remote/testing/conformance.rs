@@ -1,6 +1,6 @@
-//! Conformance: what every backend must do, as one function that runs against any of them.
+//! Conformance: what every backend must do, as one function that runs against any backend.
 //!
-//! For tests, and for asking an endpoint that nobody here knows. Leaves nothing behind when it succeeds.
+//! For tests, and for checking an unknown endpoint. Leaves nothing behind when it succeeds.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -11,11 +11,11 @@ use bytes::Bytes;
 use crate::error::{Error, Kind, Result};
 use crate::remote::{Created, Prune};
 
-/// Threads of the race for one key.
+/// Threads that race for one key.
 const RACERS: usize = 8;
-/// How often they race.
+/// The number of races.
 const RACES: usize = 20;
-/// More than two parts of an upload, and no multiple of one.
+/// More than two parts of an upload, but not a multiple of a part.
 const UPLOAD_BYTES: usize = (20 << 20) + 3;
 /// Keys that a backend might mangle.
 const ODD_KEYS: [&str; 8] = [
@@ -28,7 +28,7 @@ const ODD_KEYS: [&str; 8] = [
     "1#2x",
     ".hidden/...",
 ];
-/// Keys that no backend takes.
+/// Keys that every backend must refuse.
 const BAD_KEYS: [&str; 9] = [
     "",
     "/a",
@@ -44,10 +44,10 @@ const BAD_KEYS: [&str; 9] = [
 /// One part of the suite.
 type Step = fn(&dyn Prune) -> Result<()>;
 
-/// Runs the whole suite against an empty place.
+/// Runs the whole suite against an empty remote.
 ///
 /// # Errors
-/// The first thing that is not as it must be.
+/// The first defect.
 pub fn conformance(remote: &dyn Prune) -> Result<()> {
     let steps: [(&str, Step); 11] = [
         ("objects", objects),
@@ -334,7 +334,7 @@ fn odd_keys(remote: &dyn Prune) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that differ at every offset's neighbourhood and with every length.
+/// Bytes that differ at every offset and for every length.
 fn pattern(len: usize) -> Bytes {
     let hash = blake3::Hasher::new()
         .update(&len.to_string().into_bytes())

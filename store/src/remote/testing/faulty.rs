@@ -1,7 +1,7 @@
-//! Faults: a wrapper around any backend that fails and dawdles as networks, disks and power supplies do. For tests.
+//! Faults: wraps any backend and fails or is slow like networks, disks and power supplies. For tests.
 //!
-//! Seeded: the same calls in the same order meet the same faults. Never invents data, but for uploads that rot: what
-//! a read returns was written, or is the beginning of it.
+//! Seeded: the same calls in the same order meet the same faults. Never invents data, except for uploads that rot: a
+//! read returns what was written, or the beginning of it.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -14,52 +14,52 @@ use bytes::Bytes;
 use crate::error::{Error, Kind, Result};
 use crate::remote::{Created, ObjectInfo, Prune, Read, Upload, Write, one_by_one};
 
-/// Longest wait of a call that is late.
+/// The longest delay of a late call.
 const LATE_MICROS_MAX: u64 = 2000;
-/// Most calls that overtake one.
+/// The most calls that overtake one call.
 const OVERTAKEN_MAX: u64 = 3;
-/// A call that nobody overtakes goes on.
+/// A call that is not overtaken continues after this time.
 const OVERTAKEN_WAIT: Duration = Duration::from_millis(5);
 
-/// Which faults, how often; frequencies are per thousand calls. The default is none.
+/// Which faults occur, and how often, per thousand calls. The default is none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Where the dice begin.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Fails without effect.
+    /// The call fails without effect.
     pub before: u32,
-    /// Mutations take effect, and then fail.
+    /// A mutation takes effect, and then fails.
     pub after: u32,
-    /// A create takes effect and answers that the object exists already, as a retried request does.
+    /// A create takes effect and then reports that the object already exists, as for a retried request.
     pub retold: u32,
-    /// Whole reads return the beginning of the object only; reads of ranges fail.
+    /// A whole read returns only the beginning of the object; a read of ranges fails.
     pub truncated: u32,
-    /// Takes effect late, or answers late.
+    /// The call takes effect late, or answers late.
     pub late: u32,
-    /// Takes effect after calls that were made later, of other threads or other clones.
+    /// The call takes effect after later calls of other threads or clones.
     pub overtaken: u32,
-    /// What an upload was given is kept with one bit other than it was.
+    /// Uploads are stored with one bit flipped.
     pub rotten: bool,
-    /// Only the request with this number meets a fault, the first being 1.
+    /// Only the request with this number meets a fault; the first is 1.
     pub only_at: Option<u64>,
     /// After this many mutations the power is off: every later call fails without effect.
     pub stop_after: Option<u64>,
-    /// After this many uploads the disk is full: those that follow fail without effect.
+    /// After this many uploads the disk is full: later uploads fail without effect.
     pub full_after: Option<u64>,
 }
 
-/// What has been asked of a backend so far.
+/// Counts of what was requested from a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Calls of every kind, pieces of uploads included.
+    /// Calls of every kind, including pieces of uploads.
     pub requests: u64,
-    /// Calls that change what is stored; a delete counts once for every key, an upload when it finishes.
+    /// Calls that change what is stored. A delete counts once per key, an upload when it finishes.
     pub mutations: u64,
-    /// Faults that were injected, not counting the power.
+    /// Injected faults, except for the power being off.
     pub faults: u64,
 }
 
-/// A backend with faults. Clones share dice and counts.
+/// A backend with faults. Clones share the random numbers and the counts.
 #[derive(Clone, Debug)]
 pub struct Faulty {
     inner: Arc<dyn Prune>,
@@ -78,7 +78,7 @@ struct Shared {
     uploaded: u64,
 }
 
-/// What happens to one call.
+/// The fault of one call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Fine,
@@ -88,7 +88,7 @@ enum Fate {
     Truncated,
 }
 
-/// When one call takes effect and answers.
+/// When one call takes effect, and when it answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
     AtOnce,
@@ -97,7 +97,7 @@ enum Pace {
     After(u64),
 }
 
-/// What was thrown for one call, and dice for what else it needs.
+/// The fate of one call, and random bits for its details.
 struct Thrown {
     fate: Fate,
     pace: Pace,
@@ -121,12 +121,12 @@ impl Faulty {
         }
     }
 
-    /// What has been asked so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         self.shared().counts
     }
 
-    /// Other faults from now on; counts stay, and the power comes back.
+    /// Changes the faults. Counts stay, and the power comes back.
     pub fn set(&self, faults: Faults) {
         let mut shared = self.shared();
         shared.dice = faults.seed;
@@ -169,7 +169,7 @@ impl Faulty {
         }
     }
 
-    /// Passes a call on when its time has come.
+    /// Forwards a call at the right time.
     fn pass<T>(&self, pace: Pace, call: impl FnOnce() -> Result<T>) -> Result<T> {
         match pace {
             Pace::Late(time) => std::thread::sleep(time),
@@ -185,7 +185,7 @@ impl Faulty {
         answer
     }
 
-    /// Until so many other calls have taken effect, if they come soon.
+    /// Waits until this many other calls have taken effect, but not for long.
     fn let_pass(&self, others: u64) {
         let shared = self.shared();
         let enough = shared.passed.saturating_add(others);
@@ -199,7 +199,7 @@ impl Faulty {
 }
 
 impl Shared {
-    /// Room for one upload more.
+    /// Takes space for one more upload.
     fn take_room(&mut self, key: &str) -> Result<()> {
         if self
             .faults
@@ -303,7 +303,7 @@ impl Read for Faulty {
         self.read(key, || self.inner.size(key), |size, _| Ok(size))
     }
 
-    /// A truncated listing is a listing that came late: some objects are missing from it.
+    /// A truncated listing is stale: some objects are missing from it.
     fn list(&self, prefix: &str) -> Result<Vec<ObjectInfo>> {
         let thin = |mut found: Vec<ObjectInfo>, mut dice: u64| {
             found.retain(|_| !roll(&mut dice).is_multiple_of(4));
@@ -320,7 +320,7 @@ impl Read for Faulty {
         self.read(prefix, || self.inner.keys_after(prefix, after), thin)
     }
 
-    /// Nothing is mapped through faults.
+    /// Nothing is mapped, so that faults apply to all reads.
     fn local_path(&self, _key: &str) -> Option<PathBuf> {
         None
     }
@@ -424,7 +424,7 @@ fn injected(key: &str, what: &str) -> Error {
     Error::new(Kind::Unavailable, format!("{key}: injected fault: {what}"))
 }
 
-/// The next number of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+/// Returns the next number of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 pub(crate) fn roll(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
@@ -553,7 +553,7 @@ mod tests {
                 second == Created::Created
             })
         };
-        // On a busy machine the second may come too late.
+        // On a busy machine the second call may come too late.
         assert!((0..100).any(|number| is_overtaken(&number.to_string())));
     }
 

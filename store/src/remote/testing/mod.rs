@@ -1,5 +1,5 @@
-//! Doubles of a remote for tests: faults, schedules, scripts, a server that answers as told, and the suite
-//! that every backend must pass. Nothing of it is used outside of tests.
+//! Remotes for tests: faults, schedules, scripts, a server with defined answers, and the suite that every backend must
+//! pass. Only used in tests.
 
 pub mod conformance;
 pub mod faulty;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::error::Result;
 use crate::remote::{Created, ObjectInfo, Objects, Prune, Read, Upload, Write};
 
-/// Lies about every create.
+/// Reports every create as new, although it overwrites.
 #[derive(Clone, Debug)]
 pub(crate) struct Overwriting(pub(crate) Objects);
 

@@ -1,9 +1,9 @@
-//! Schedules: several participants on one backend, one call at a time, in an order that dice decide.
-//! For tests: the same seed replays the same interleaving, whatever the machine does.
+//! Schedules: several participants use one backend, one call at a time, in a random order. For tests: the same seed
+//! replays the same order on any machine.
 //!
-//! A call is given its turn when no other is on its way and every participant has one that waits. So that is the
-//! same each time for participants that call from one thread and wait for nothing else; those of [`in_bursts`] may
-//! do both, and which of their own calls comes first is theirs.
+//! A call gets its turn when no other call is running and every participant has a call waiting. So the order is
+//! reproducible for participants that call from one thread and wait for nothing else. Participants of [`in_bursts`] may
+//! do both, but then the order of their own calls is not reproducible.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
@@ -18,8 +18,8 @@ use super::faulty::roll;
 use crate::error::Result;
 use crate::remote::{Created, ObjectInfo, Prune, Read, Upload, Write, one_by_one};
 
-/// A participant that makes no call for this long is not waited for until its next one: it sleeps before it tries again, or needs
-/// threads that all share.
+/// A participant that makes no call for this long is not waited for until its next call: it may be sleeping before a
+/// retry, or need threads that are shared by all.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// One participant's access to the backend. Dropping it leaves the schedule.
@@ -32,7 +32,7 @@ pub struct Scheduled {
 struct Turns {
     board: Mutex<Board>,
     changed: Condvar,
-    /// How many calls in a row the same participant makes, by and large.
+    /// The average number of consecutive calls of a participant.
     burst: u64,
     patience: Option<Duration>,
 }
@@ -40,23 +40,23 @@ struct Turns {
 #[derive(Debug)]
 struct Board {
     dice: u64,
-    /// How many calls of each participant wait.
+    /// The number of waiting calls of each participant.
     waiting: BTreeMap<usize, usize>,
-    /// Who is not waited for.
+    /// The participants that are not waited for.
     away: BTreeSet<usize>,
-    /// Whose turn it is, until one of its calls is over.
+    /// The participant whose turn it is, until one of its calls is finished.
     turn: Option<usize>,
     is_calling: bool,
     last: Option<usize>,
 }
 
-/// As many participants as there are backends, each with its own.
+/// Creates one participant for each of `backends`.
 pub fn schedule(seed: u64, backends: Vec<Arc<dyn Prune>>) -> Vec<Scheduled> {
     participants(seed, 1, None, backends)
 }
 
-/// The same, but each makes about `burst` calls in a row, so that one does all of its work while another is
-/// between two steps; and each may call from several threads.
+/// Like [`schedule`], but each participant makes about `burst` calls in a row, so that one can do all of its work while
+/// another is between two steps. Each may call from several threads.
 pub fn in_bursts(seed: u64, burst: u64, backends: Vec<Arc<dyn Prune>>) -> Vec<Scheduled> {
     participants(seed, burst, Some(PATIENCE), backends)
 }
@@ -125,7 +125,7 @@ impl Turns {
         self.next(&mut board);
     }
 
-    /// Gives a turn if nobody has it, and nobody is waited for.
+    /// Starts a turn if there is none and nobody is waited for.
     fn next(&self, board: &mut Board) {
         let mut missing = board.waiting.iter().filter(|(_, calls)| **calls == 0);
         if board.turn.is_some() || missing.any(|(number, _)| !board.away.contains(number)) {
@@ -152,14 +152,14 @@ impl Turns {
 }
 
 impl Board {
-    /// Waits no more for those that make no call.
+    /// Stops waiting for participants without calls.
     fn let_go(&mut self) {
         let missing = self.waiting.iter().filter(|(_, calls)| **calls == 0);
         self.away.extend(missing.map(|(number, _)| *number));
     }
 }
 
-/// A turn, until it is dropped.
+/// A turn, which ends when it is dropped.
 struct Turn<'t>(&'t Turns);
 
 impl Drop for Turn<'_> {
@@ -170,7 +170,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The backend, for one call.
+/// The backend for the duration of one call.
 struct Call<'c> {
     inner: &'c dyn Prune,
     _turn: Turn<'c>,
@@ -259,7 +259,7 @@ impl Write for Scheduled {
         self.turn().give_up(key)
     }
 
-    /// Its pieces need no turn: nobody sees them.
+    /// Pieces of an upload need no turn, because nobody sees them.
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
         let inner = self.turn().upload(key)?;
         Ok(Box::new(ScheduledUpload {

@@ -1,5 +1,5 @@
-//! A backend that lets a test act before and after each request: what others do between two steps of a
-//! pipeline then happens where the test wants it, and not where luck has it.
+//! A backend that lets a test act before and after each request, so that the test decides what others do between two
+//! steps of a pipeline.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,34 +12,34 @@ use bytes::Bytes;
 use crate::error::Result;
 use crate::remote::{Created, ObjectInfo, Prune, Read, Upload, Write};
 
-/// What is asked of the backend.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Bytes or the size of an object, or a part of it.
+    /// Reads an object, its size or a part of it.
     Read,
-    /// A listing.
+    /// Lists objects.
     List,
-    /// An object that must not be there yet.
+    /// Creates an object that must not exist yet.
     Create,
-    /// An object, or its end where it was uploaded in parts.
+    /// Writes an object, or finishes its upload.
     Put,
-    /// A deletion.
+    /// Deletes objects.
     Delete,
 }
 
-/// Whether a step is about to be taken, or has been.
+/// Whether a step is about to happen or has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// The backend has not been asked yet.
+    /// Before the request.
     Before,
-    /// The backend has answered, whatever it said.
+    /// After the request, whatever the answer was.
     After,
 }
 
-/// What a test does at a step; it may use the backend beneath.
+/// The action of a test around a step; it may use the wrapped backend.
 pub type Act = dyn Fn(When, Step, &str) + Send + Sync;
 
-/// The backend beneath, and what is done around each of its steps.
+/// Wraps a backend with an action around each request.
 #[derive(Clone)]
 pub struct Scripted {
     inner: Arc<dyn Prune>,
@@ -53,7 +53,7 @@ struct ScriptedUpload {
 }
 
 impl Scripted {
-    /// `inner`, around each of whose steps `act` is called.
+    /// Wraps `inner`, and calls `act` around each of its steps.
     pub fn new(
         inner: Arc<dyn Prune>,
         act: impl Fn(When, Step, &str) + Send + Sync + 'static,
@@ -107,7 +107,7 @@ impl Read for Scripted {
         self.around(Step::List, prefix, || self.inner.keys_after(prefix, after))
     }
 
-    /// Nothing is mapped past the script.
+    /// Nothing is mapped, so that the script sees all reads.
     fn local_path(&self, _key: &str) -> Option<PathBuf> {
         None
     }

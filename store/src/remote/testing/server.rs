@@ -1,25 +1,25 @@
-//! A small HTTP server on loopback that answers as a test says, and as no good server would. For tests.
+//! A small HTTP server on loopback with answers that a test defines, including invalid ones. For tests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// What was asked.
+/// A request.
 #[derive(Clone, Debug)]
 pub(in crate::remote) struct Asked {
-    /// Its number, the first being 0.
+    /// Its number; the first is 0.
     pub(in crate::remote) number: usize,
-    /// Like `GET`.
+    /// The method, like `GET`.
     pub(in crate::remote) method: String,
     /// Path and query.
     pub(in crate::remote) path: String,
-    /// Lines of the head, names in small letters.
+    /// Header lines, with names in lower case.
     pub(in crate::remote) headers: Vec<String>,
-    /// What came along.
+    /// The body.
     pub(in crate::remote) body: Vec<u8>,
 }
 
-/// What to do about it.
+/// What to send back.
 pub(in crate::remote) enum Reply {
     /// Sends these bytes and waits for the next request.
     Whole(Vec<u8>),
@@ -27,7 +27,7 @@ pub(in crate::remote) enum Reply {
     Cut(Vec<u8>),
 }
 
-/// The server; it goes when it is dropped.
+/// A running server. Its threads end with the process.
 pub(in crate::remote) struct Server {
     pub(in crate::remote) url: String,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -41,7 +41,7 @@ impl Server {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
         let (answer, seen) = (Arc::new(answer), Arc::clone(&asked));
-        // Ends with the process: nobody waits for a thread that waits for a connection.
+        // Nothing joins this thread, which waits for connections until the process ends.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (answer, seen) = (Arc::clone(&answer), Arc::clone(&seen));
@@ -65,7 +65,7 @@ fn serve(stream: &TcpStream, answer: &dyn Fn(&Asked) -> Reply, seen: &Mutex<Vec<
             seen.push(asked.clone());
         }
         let mut writer = stream;
-        // A client that has gone away is no failure of the server.
+        // A client that closes the connection is not an error.
         match answer(&asked) {
             Reply::Whole(bytes) => drop(writer.write_all(&bytes)),
             Reply::Cut(bytes) => return drop(writer.write_all(&bytes)),
@@ -106,12 +106,12 @@ fn read_request(reader: &mut impl BufRead) -> Option<Asked> {
     })
 }
 
-/// An answer: `status` like `200 OK`, further lines of the head, and a body.
+/// An answer: `status` like `200 OK`, further header lines and a body.
 pub(in crate::remote) fn http(status: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
     http_of_length(status, headers, body.len(), body)
 }
 
-/// An answer that promises `length` bytes and brings `body`.
+/// An answer that declares `length` bytes but sends `body`.
 pub(in crate::remote) fn http_of_length(
     status: &str,
     headers: &[&str],
@@ -126,7 +126,7 @@ pub(in crate::remote) fn http_of_length(
     [text.as_bytes(), b"\r\n", body].concat()
 }
 
-/// An error as S3 has them.
+/// An error in the format of S3.
 pub(in crate::remote) fn error(status: &str, code: &str, message: &str) -> Vec<u8> {
     let body = format!(
         "<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>{message}</Message></Error>"

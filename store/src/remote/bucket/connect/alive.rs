@@ -1,7 +1,7 @@
-//! Whether an endpoint still answers, for a caller that was asked to stop.
+//! Tracks whether an endpoint still answers, for a caller that was asked to stop.
 //!
-//! A caller that was asked to stop may have something to finish, and an endpoint that answers gets the time for it. A
-//! silent endpoint is not waited for: neither for an answer, nor for a pause between two tries.
+//! Such a caller may have something to finish, and an endpoint that answers gets the time for that. For a silent
+//! endpoint, the caller waits neither for an answer nor for a pause between two attempts.
 
 use std::fmt;
 use std::future::Future;
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 
-/// How long an endpoint may be silent after somebody asked to stop.
+/// How long an endpoint may be silent after a request to stop.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often it is looked whether to stop.
+/// How often the request to stop is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// What a slow line takes in a second.
+/// Bytes per second over a slow line.
 const SLOW_BYTES: u64 = 100_000;
 
-/// What is known of a bucket's endpoints. Clones share it.
+/// What is known about a bucket's endpoints. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(in crate::remote) struct Alive {
     stop: Arc<AtomicBool>,
@@ -28,20 +28,20 @@ pub(in crate::remote) struct Alive {
 
 #[derive(Debug, Default)]
 struct Times {
-    /// When it was seen that somebody asked to stop.
+    /// When the request to stop was first noticed.
     stopped: Option<Instant>,
-    /// Until when silence says nothing.
+    /// Until when silence is normal.
     busy_until: Option<Instant>,
-    /// Whether it was given up, and has not answered since.
+    /// Whether the endpoint was given up and has not answered since.
     is_silent: bool,
 }
 
-/// Somebody asked to stop, and the endpoint was silent.
+/// The error after a request to stop, when the endpoint is silent.
 #[derive(Debug)]
 pub(in crate::remote) struct Stopped;
 
 impl Alive {
-    /// Nothing is known; `stop` says that somebody asks to stop.
+    /// Starts without knowledge; `stop` is set to request a stop.
     pub(in crate::remote) fn new(stop: Arc<AtomicBool>) -> Self {
         Self {
             stop,
@@ -49,7 +49,7 @@ impl Alive {
         }
     }
 
-    /// What `future` brings, unless it is given up: somebody asked to stop, and the endpoint is silent.
+    /// Waits for `future`, unless a stop is requested and the endpoint is silent.
     pub(in crate::remote) async fn watch<T, F>(&self, future: F) -> object_store::Result<T>
     where
         F: Future<Output = object_store::Result<T>>,
@@ -64,14 +64,14 @@ impl Alive {
         }
     }
 
-    /// Takes down that it answered, or sent some of an answer.
+    /// Records that the endpoint answered or sent part of an answer.
     pub(super) fn sign(&self) {
         let mut times = self.lock();
         times.is_silent = false;
         times.busy_until = times.busy_until.max(Some(Instant::now()));
     }
 
-    /// Takes down that so many bytes are being sent to it.
+    /// Records that this many bytes are being sent to the endpoint.
     pub(super) fn sending(&self, bytes: usize) {
         let mut times = self.lock();
         let until = Instant::now() + sending_time(bytes);
@@ -111,7 +111,7 @@ impl fmt::Display for Stopped {
 
 impl std::error::Error for Stopped {}
 
-/// What it takes to send so many bytes over a slow line.
+/// Returns the time to send this many bytes over a slow line.
 pub(super) fn sending_time(bytes: usize) -> Duration {
     Duration::from_secs(u64::try_from(bytes).unwrap_or(u64::MAX) / SLOW_BYTES)
 }
@@ -130,10 +130,10 @@ mod tests {
         stop.store(true, Ordering::Relaxed);
         assert!(!alive.is_over(begun, later(1000)));
         assert!(!alive.is_over(begun, later(1001)));
-        // A request that is new gets its time.
+        // A new request gets its own grace period.
         assert!(!alive.is_over(later(1002), later(1003)));
         assert!(alive.is_over(begun, later(1002)));
-        // From then on nobody waits, until there is an answer.
+        // After that, nobody waits until there is an answer.
         assert!(alive.is_over(later(1003), later(1003)));
         alive.sign();
         assert!(!alive.is_over(later(1003), later(1003)));

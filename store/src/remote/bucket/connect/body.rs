@@ -1,4 +1,4 @@
-//! The body of an answer, which fails if nothing of it arrives for too long, or if it arrives far too slowly.
+//! The body of an answer. It fails if no bytes arrive for too long, or if they arrive far too slowly.
 
 use std::fmt;
 use std::future::Future;
@@ -13,29 +13,29 @@ use tokio::time::{Sleep, sleep};
 
 use super::{Alive, sending_time};
 
-/// A body, and how long one has waited for its next bytes.
+/// A body, and how long its bytes have been awaited.
 pub(super) struct Body {
     inner: HttpResponseBody,
     patience: Patience,
     path: String,
     alive: Alive,
-    /// Runs only while bytes are asked for and do not come, and since when.
+    /// A timer and its start, while bytes are awaited.
     wait: Option<(Pin<Box<Sleep>>, Instant)>,
-    /// How long bytes were waited for so far, and how many have come.
+    /// The total wait so far, and the bytes received.
     waited: Duration,
     received: usize,
 }
 
-/// How long a body is waited for.
+/// How long to wait for a body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// For its next bytes.
+    /// For the next bytes.
     pub(super) stall_max: Duration,
-    /// For all of them, beside what as many take over a slow line.
+    /// For all bytes, in addition to the time that they take over a slow line.
     pub(super) most: Duration,
 }
 
-/// Nothing came for so long, or so few bytes.
+/// The error when no bytes, or too few bytes, arrived in a time.
 #[derive(Debug)]
 struct Stalled {
     path: String,
@@ -44,7 +44,7 @@ struct Stalled {
 }
 
 impl Body {
-    /// `inner`, which answers a request for `path`.
+    /// Wraps `inner`, the body of the answer to a request for `path`.
     pub(super) fn new(
         inner: HttpResponseBody,
         patience: Patience,
@@ -71,7 +71,7 @@ impl Body {
         HttpError::new(HttpErrorKind::Timeout, stalled)
     }
 
-    /// What came after a wait, unless so little has come in all that time that nobody waits for the rest.
+    /// Passes on the frame that arrived after a wait. Fails if the body as a whole is too slow.
     fn came(&mut self, frame: Result<Frame<Bytes>, HttpError>) -> Result<Frame<Bytes>, HttpError> {
         if let Some((_, since)) = self.wait.take() {
             self.waited += since.elapsed();
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::remote::wait::Wait;
 
-    /// One frame, and then nothing any more.
+    /// Delivers one frame, and then nothing.
     struct Stalls(Option<Bytes>);
 
     impl http_body::Body for Stalls {
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Frames that come one at a time.
+    /// Delivers frames one at a time.
     struct Trickles(u32, Option<Pin<Box<Sleep>>>);
 
     impl http_body::Body for Trickles {
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_slow_body_is_no_stall() {
         let trickles = HttpResponseBody::new(Trickles(9, None));
-        // Shorter than all of it takes, longer than any of its frames.
+        // Shorter than the whole body takes, but longer than each frame.
         let patience = Patience {
             stall_max: Duration::from_secs(2),
             most: Duration::from_secs(60),

@@ -13,38 +13,38 @@ use std::time::{Duration, Instant};
 
 use object_store::client::{HttpError, HttpErrorKind};
 
-/// After this long, a first connection is not tried again. Moments in tests.
+/// After this time, a first connection is not retried. Shorter in tests.
 const FIRST_MAX: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
-/// What is known of the endpoints that a bucket is reached at.
+/// What is known about the endpoints of a bucket.
 #[derive(Debug)]
 pub(in crate::remote::bucket) struct Endpoints {
     known: Mutex<HashMap<String, Endpoint>>,
-    /// What is said of the way to endpoints that begin like this.
+    /// Descriptions of proxies, by the prefix of the endpoints that are reached through them.
     proxies: Vec<(&'static str, String)>,
 }
 
 #[derive(Debug)]
 enum Endpoint {
     Answered,
-    /// Never so far.
+    /// Has never answered so far.
     Tried {
         times: u32,
         since: Instant,
     },
 }
 
-/// Why there is no connection.
+/// Why no connection could be made.
 #[derive(Debug)]
 pub(in crate::remote::bucket) struct NoConnection {
     endpoint: String,
-    /// What is known of the way there.
+    /// The proxy on the way there, if known.
     proxy: Option<String>,
-    /// How often it was tried and for how long, where it is not tried any more.
+    /// How often and for how long connecting was tried, if it was given up.
     given_up: Option<(u32, Duration)>,
-    /// Whether it is the certificate of the other side.
+    /// Whether the certificate of the server is not trusted.
     pub(in crate::remote::bucket) is_untrusted: bool,
-    /// Whether the other side does not speak TLS.
+    /// Whether the server does not speak TLS.
     pub(in crate::remote::bucket) is_plain: bool,
     why: String,
 }
@@ -57,7 +57,7 @@ impl Endpoints {
         }
     }
 
-    /// Takes down that somebody at `endpoint` answered.
+    /// Records that `endpoint` answered.
     pub(super) fn answered(&self, endpoint: &str) {
         let mut known = self.lock();
         match known.get_mut(endpoint) {
@@ -66,7 +66,7 @@ impl Endpoints {
         }
     }
 
-    /// What is to become of a connection to `endpoint` that did not come about.
+    /// Turns a failed connection to `endpoint` into an error, which decides whether it is retried.
     pub(super) fn failed(&self, endpoint: &str, error: HttpError) -> HttpError {
         let (is_untrusted, is_nobody) = (is_untrusted(&error), is_nobody(&error));
         let is_plain = is_plain(&error);
@@ -74,7 +74,7 @@ impl Endpoints {
         let is_over = tried.is_some_and(|(_, time)| time >= FIRST_MAX);
         let given_up = tried.filter(|_| (is_nobody || is_plain) && is_over);
         let kind = match given_up.is_some() || is_untrusted {
-            // Of the kinds of failure this is one that object_store takes as final.
+            // Prevents retries: object_store considers this kind of failure final.
             true => HttpErrorKind::Unknown,
             false => error.kind(),
         };
@@ -89,7 +89,8 @@ impl Endpoints {
         HttpError::new(kind, no_connection)
     }
 
-    /// How often and how long it was tried, this time included; none, when there ever was an answer.
+    /// Returns how often and how long connecting was tried, including this time; `None` if the endpoint has ever
+    /// answered.
     fn tried(&self, endpoint: &str) -> Option<(u32, Duration)> {
         let mut known = self.lock();
         let state = known
@@ -144,13 +145,13 @@ impl fmt::Display for NoConnection {
 
 impl StdError for NoConnection {}
 
-/// An error and its causes.
+/// Iterates over an error and its causes.
 fn chain(error: &HttpError) -> impl Iterator<Item = &(dyn StdError + 'static)> {
     let error: &(dyn StdError + 'static) = error;
     std::iter::successors(Some(error), |error| cause(*error))
 }
 
-/// The cause of an error; what an error of input and output holds it does not call its cause.
+/// Returns the cause of an error. An `io::Error` does not report the error that it wraps as its source.
 fn cause<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e (dyn StdError + 'static)> {
     match error
         .downcast_ref::<io::Error>()
@@ -166,17 +167,17 @@ fn is_untrusted(error: &HttpError) -> bool {
     chain.any(|error| matches!(error, rustls::Error::InvalidCertificate(_)))
 }
 
-/// Whether what came was not TLS.
+/// Whether the server answered with something other than TLS.
 fn is_plain(error: &HttpError) -> bool {
     chain(error).any(|error| {
         let of_tls = error.downcast_ref::<rustls::Error>();
-        // TCP does not end while it connects: what ends is the handshake.
+        // TCP connections do not end while connecting, so the TLS handshake must have ended.
         let ended = error.downcast_ref().map(io::Error::kind) == Some(io::ErrorKind::UnexpectedEof);
         matches!(of_tls, Some(rustls::Error::InvalidMessage(_))) || ended
     })
 }
 
-/// Whether nobody listens there, or the name is nobody's. The type of what says the latter is private to hyper.
+/// Whether the connection was refused, or the name does not resolve. The type of the latter error is private to hyper.
 fn is_nobody(error: &HttpError) -> bool {
     chain(error).any(|error| {
         let refused = error.downcast_ref().map(io::Error::kind);
@@ -184,7 +185,7 @@ fn is_nobody(error: &HttpError) -> bool {
     })
 }
 
-/// What the cause of all causes says.
+/// Returns the text of the last cause.
 fn root(error: &HttpError) -> String {
     chain(error)
         .last()

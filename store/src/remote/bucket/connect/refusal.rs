@@ -1,8 +1,8 @@
-//! An answer that refuses: its status, and what the service calls it.
+//! An answer with an error status: the status, and the error code of the service.
 //!
-//! object_store makes a text of both. So the body of such an answer fails here with what stands in it, which its
-//! errors carry along as their cause. It reads no body before it has done with its retries, and what it did by the
-//! status [`by_status`] does instead.
+//! object_store turns both into plain text. So the body of such an answer fails here with a structured error, which the
+//! errors of object_store carry as their cause. object_store reads the body only after its retries; what it would then
+//! do by the status is done by [`by_status`].
 
 use std::fmt;
 use std::pin::Pin;
@@ -16,33 +16,33 @@ use object_store::client::{HttpError, HttpErrorKind, HttpResponse, HttpResponseB
 use crate::remote::bucket::credentials::NoCredentials;
 use crate::remote::bucket::errors::in_chain;
 
-/// So much of a body is looked at.
+/// The most bytes of a body that are examined.
 const BODY_BYTES_MAX: usize = 64 << 10;
 const CODE_BYTES_MAX: usize = 64;
 const MESSAGE_CHARS_MAX: usize = 300;
-/// What TLS servers say to clients that do not speak TLS.
+/// Texts that TLS servers send to clients that do not use TLS.
 const TLS_WANTED: [&str; 3] = [
     "plain HTTP request was sent to HTTPS port",
     "HTTP request to an HTTPS server",
     "speaking plain HTTP to an SSL-enabled server port",
 ];
 
-/// What an endpoint said instead of doing what it was asked. Its message may repeat secrets.
+/// The error answer of an endpoint. Its message may contain secrets.
 #[derive(Debug)]
 pub(in crate::remote::bucket) struct Refusal {
-    /// Like `403`.
+    /// The status, like `403`.
     pub(in crate::remote::bucket) status: u16,
-    /// What a status of this number is called.
+    /// The standard name of the status.
     pub(in crate::remote::bucket) reason: &'static str,
-    /// What the service calls it, like `ExpiredToken`; empty when it does not say.
+    /// The error code of the service, like `ExpiredToken`; empty if there is none.
     pub(in crate::remote::bucket) code: String,
-    /// One line for people, or nothing.
+    /// One line for people, or empty.
     pub(in crate::remote::bucket) message: String,
-    /// Whether it wants TLS, which was not spoken.
+    /// Whether the server expected TLS.
     pub(in crate::remote::bucket) wants_tls: bool,
 }
 
-/// The body of an answer with a status that is no success.
+/// The body of an answer whose status is an error.
 pub(super) struct Refused {
     status: u16,
     reason: &'static str,
@@ -62,7 +62,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the bucket itself is not there, or cannot be.
+    /// Whether the bucket does not exist, or cannot exist.
     pub(in crate::remote::bucket) fn is_of_bucket(&self) -> bool {
         let codes = ["NoSuchBucket", "ContainerNotFound", "InvalidBucketName"];
         codes.contains(&self.code.as_str())
@@ -70,13 +70,13 @@ impl Refusal {
 }
 
 impl Refused {
-    /// `answer`, whose body fails when it is read.
+    /// Replaces the body of `answer` by one that fails when it is read.
     pub(super) fn body(answer: HttpResponse) -> HttpResponse {
         let (status, reason) = told(&answer);
         answer.map(|inner| HttpResponseBody::new(Self::new(status, reason, inner)))
     }
 
-    /// What `answer` says, at once.
+    /// Reads the body of `answer` now, and returns the error.
     pub(super) async fn error(answer: HttpResponse) -> HttpError {
         let (status, reason) = told(&answer);
         let mut body = Self::new(status, reason, answer.into_body());
@@ -92,7 +92,7 @@ impl Refused {
         }
     }
 
-    /// Reads on, to the end, and says then what it was.
+    /// Reads the body to its end, and then returns the error.
     fn poll_error(&mut self, context: &mut Context<'_>) -> Poll<HttpError> {
         loop {
             match ready!(Pin::new(&mut self.inner).poll_frame(context)) {
@@ -105,7 +105,7 @@ impl Refused {
                 None => {
                     let body = String::from_utf8_lossy(&self.read);
                     let refusal = Refusal::new(self.status, self.reason, &body);
-                    // Of the kinds of failure this is one that object_store takes as final.
+                    // Prevents retries: object_store considers this kind of failure final.
                     return Poll::Ready(HttpError::new(HttpErrorKind::Unknown, refusal));
                 }
             }
@@ -141,7 +141,8 @@ fn told(answer: &HttpResponse) -> (u16, &'static str) {
     )
 }
 
-/// `error` as object_store calls what it saw the status of. What is missing where credentials are is no object.
+/// Converts `error` to the variant that object_store derives from the status. A 404 while looking for credentials does
+/// not mean that an object is missing.
 pub(in crate::remote) fn by_status(error: Error) -> Error {
     let path = String::new();
     match in_chain::<Refusal>(&error) {
@@ -164,7 +165,7 @@ pub(in crate::remote) fn by_status(error: Error) -> Error {
     }
 }
 
-/// From the XML of S3, Google and Azure, or the JSON of those who give out tokens.
+/// Extracts both from the XML of S3, Google and Azure, or from the JSON of token services.
 fn code_and_message(body: &str) -> (String, String) {
     let json = body
         .find('{')

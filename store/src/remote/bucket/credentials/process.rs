@@ -1,8 +1,8 @@
-//! Credentials of AWS that a program prints: `credential_process` of a profile.
+//! AWS credentials that a program prints: `credential_process` of a profile.
 //!
-//! The protocol is AWS's: the program prints one JSON object with `Version` 1, keys, and perhaps a token and the time
-//! when they expire. They are kept until shortly before. Where the program fails then, the old ones go on as long as
-//! they are valid. What it prints shows nowhere; of what it says on standard error the last line does.
+//! The protocol is AWS's: the program prints a JSON object with `Version` 1, the keys, and optionally a token and an
+//! expiry. Credentials are kept until shortly before they expire. If the program fails then, the old ones are used as
+//! long as they are valid. The output of the program is never shown; of its standard error, only the last line is.
 
 use std::fmt;
 use std::io::Read;
@@ -22,19 +22,19 @@ use tokio::sync::Mutex;
 
 use super::Promise;
 
-/// So long it may take; somebody may have to touch a key.
+/// How long the program may run; a user may have to touch a security key.
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// How often it is looked whether it has ended.
+/// How often to check whether the program has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// No answer is longer.
+/// The most bytes of output that are read.
 const OUTPUT_BYTES_MAX: u64 = 64 << 10;
 const SAID_CHARS_MAX: usize = 300;
-/// So long before their end credentials are replaced; sooner, where they live for less than four times of it.
+/// How long before their expiry credentials are renewed; less if they are valid for less than four times as long.
 const RENEW_BEFORE: SignedDuration = SignedDuration::from_mins(5);
-/// How long the program is not asked again after a failure, if the old credentials are still valid.
+/// How long the program is not run again after a failure, if the old credentials are still valid.
 const PAUSE: SignedDuration = SignedDuration::from_secs(30);
 
-/// A program that is asked for credentials, and what it gave.
+/// A program that provides credentials, and what it provided last.
 pub(in crate::remote::bucket) struct Process {
     command: String,
     time_max: Duration,
@@ -45,11 +45,11 @@ pub(in crate::remote::bucket) struct Process {
 #[derive(Clone)]
 struct Given {
     credential: Arc<AwsCredential>,
-    /// When others are to be asked for, and when these are of no use any more.
+    /// When to renew the credentials, and when they expire.
     ends: Option<(Timestamp, Timestamp)>,
 }
 
-/// What the program prints.
+/// The output of the program.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Printed {
@@ -60,12 +60,12 @@ struct Printed {
     expiration: Option<Timestamp>,
 }
 
-/// Why there are none.
+/// Why the program provided no credentials.
 #[derive(Debug)]
 pub(in crate::remote::bucket) struct Failed(String);
 
 impl Process {
-    /// `command` is run by the shell, and ended when `stop` is set.
+    /// The shell runs `command`, and the command is killed when `stop` is set.
     pub(in crate::remote::bucket) fn new(command: &str, stop: Arc<AtomicBool>) -> Self {
         Self {
             command: command.to_owned(),
@@ -75,7 +75,8 @@ impl Process {
         }
     }
 
-    /// What was given before, while it lasts, else what the program gives. One asks, the others wait.
+    /// Returns known credentials while they are fresh; otherwise runs the program. Only one caller runs it, the others
+    /// wait.
     async fn at(&self, now: Timestamp) -> Result<Arc<AwsCredential>, Failed> {
         let mut given = self.given.lock().await;
         if let Some(known) = given.as_ref().filter(|given| given.is_fresh(now)) {
@@ -92,7 +93,7 @@ impl Process {
         }
     }
 
-    /// What the program prints.
+    /// Runs the program, and returns its output.
     async fn ask(&self) -> Result<Vec<u8>, Failed> {
         let (command, most) = (self.command.clone(), self.time_max);
         let stop = Arc::clone(&self.stop);
@@ -120,7 +121,7 @@ impl CredentialProvider for Process {
 }
 
 impl Given {
-    /// Errors do not repeat what stands there.
+    /// Parses the output. Errors do not repeat any of it.
     fn parse(printed: &[u8], now: Timestamp) -> Result<Self, Failed> {
         let printed: Printed = match serde_json::from_slice(printed) {
             Ok(printed) => printed,
@@ -167,7 +168,7 @@ impl Given {
     }
 }
 
-/// Runs `command` to its end, or ends it: with all that it started, since it has a group of its own.
+/// Runs `command` until it ends or must be killed, together with all processes that it started: it gets its own group.
 fn run(command: &str, most: Duration, stop: &AtomicBool) -> Result<Vec<u8>, Failed> {
     let until = Instant::now() + most;
     let spawned = Command::new("/bin/sh")
@@ -200,14 +201,14 @@ fn run(command: &str, most: Duration, stop: &AtomicBool) -> Result<Vec<u8>, Fail
     }
 }
 
-/// Reads to the end, on a thread of its own: a pipe that is full would stop the program.
+/// Reads a pipe to its end, on a thread of its own: a full pipe would block the program.
 fn read(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (send, receive) = channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What is cut off is no JSON.
+        // Truncated output is not valid JSON.
         let _cut_off = pipe.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
-        // Nobody may wait for it any more.
+        // The receiver may be gone.
         let _nobody = send.send(bytes);
     });
     receive
@@ -227,7 +228,7 @@ fn wait(child: &mut Child, until: Instant, stop: &AtomicBool) -> Result<ExitStat
     }
 }
 
-/// It may have ended by itself, and its group with it.
+/// Kills the process group. The process, and its group, may have ended already.
 fn end(child: &mut Child) {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let _gone = group.map(|group| kill_process_group(group, Signal::KILL));

@@ -1,8 +1,8 @@
-//! What a bucket answered, in its own words and without what the request carried.
+//! The answer of a bucket, in the words of the service but without what the request contained.
 //!
-//! Services repeat tokens, signatures and keys in the texts of their errors: of those texts only the code
-//! and the message are kept, and of the message nothing that is the value of a secret setting. No text of a service is parsed
-//! here: what is known of an answer was taken down where it came in.
+//! Services repeat tokens, signatures and keys in their error texts. So only the code and the message are kept, and
+//! values of secret settings are removed from the message. This module does not parse texts of services: what is known
+//! about an answer was recorded when it arrived.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -14,29 +14,29 @@ use crate::remote::bucket::Settings;
 use crate::remote::bucket::connect::{NoConnection, Refusal};
 use crate::remote::bucket::credentials::{Failed, NoCredentials};
 
-/// What object_store says of answers that no object store gives; its type is private there.
+/// The text of object_store for answers that no object store would give; the type of that error is private.
 const ASTRAY: &str = "Unable to extract metadata from headers";
 
-/// An answer, or why there was none.
+/// An answer, or the reason why there was none.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// The status, like `403`.
     pub(super) status: Option<u16>,
-    /// What the service calls it, like `ExpiredToken`; empty when it does not say.
+    /// The error code of the service, like `ExpiredToken`; empty if there is none.
     pub(super) code: String,
     /// How the transport failed, when there was no answer.
     pub(super) transport: Option<HttpErrorKind>,
-    /// Whether no connection came about.
+    /// Whether no connection could be made.
     pub(super) no_connection: bool,
-    /// Whether that is because of a certificate.
+    /// Whether that was because of a certificate.
     pub(super) untrusted: bool,
-    /// Whether TLS was spoken to somebody who does not speak it.
+    /// Whether TLS was used with a server that does not speak it.
     pub(super) plain: bool,
-    /// Whether it was not spoken to somebody who does.
+    /// Whether plain HTTP was used with a server that expects TLS.
     pub(super) encrypted: bool,
-    /// Whether whoever answered is no object store.
+    /// Whether the server is not an object store.
     pub(super) astray: bool,
-    /// Whether it was the search for credentials that failed.
+    /// Whether looking for credentials failed.
     pub(super) credentials: bool,
     text: String,
 }
@@ -73,7 +73,7 @@ impl Answer {
     }
 }
 
-/// Status, code and message, as far as there are any.
+/// Joins status, code and message, if present.
 fn joined(refusal: &Refusal) -> String {
     let mut text = refusal.to_string().trim_end().to_owned();
     for part in [&refusal.code, &refusal.message] {
@@ -85,7 +85,7 @@ fn joined(refusal: &Refusal) -> String {
     text
 }
 
-/// Whether what came does not even begin as an answer does.
+/// Whether the response is not HTTP at all.
 fn is_no_http(error: &hyper::Error) -> bool {
     error.is_parse() && !error.is_parse_status()
 }
@@ -98,12 +98,12 @@ impl fmt::Display for Answer {
 
 impl StdError for Answer {}
 
-/// Whether the service answered 409: something else was done to the object at the same time.
+/// Whether the service answered 409: another request changed the object at the same time.
 pub(in crate::remote) fn is_conflict(source: &object_store::Error) -> bool {
     in_chain::<Refusal>(source).is_some_and(|refusal| refusal.status == 409)
 }
 
-/// The first of this type among an error and its causes.
+/// Returns the first error of this type among an error and its causes.
 pub(in crate::remote) fn in_chain<'e, T: StdError + 'static>(
     error: &'e (dyn StdError + 'static),
 ) -> Option<&'e T> {
@@ -111,7 +111,7 @@ pub(in crate::remote) fn in_chain<'e, T: StdError + 'static>(
     chain.find_map(|error| error.downcast_ref())
 }
 
-/// What the cause of all causes says.
+/// Returns the text of the last cause.
 fn root(error: &(dyn StdError + 'static)) -> String {
     if let Some(found) = in_chain::<io::Error>(error).filter(|found| found.raw_os_error().is_some())
     {

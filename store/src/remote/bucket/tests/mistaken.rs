@@ -1,11 +1,11 @@
-//! Servers that are silent, that do not know conditions, that speak another protocol, and what is said of each.
+//! Servers that are silent, do not support conditions or speak another protocol, and the errors for each.
 
 use super::*;
 use crate::remedy::Remedy;
 
 const LAST_MODIFIED: &str = "last-modified: Thu, 01 Jan 1970 00:00:00 GMT";
 
-/// A server that takes what is asked and never answers, and how often it was asked.
+/// A server that accepts requests and never answers.
 fn silent() -> Server {
     Server::start(|_| {
         std::thread::sleep(Duration::from_secs(3600));
@@ -177,7 +177,7 @@ fn tls_spoken_to_who_does_not_speak_it_is_found_out_and_the_other_way_round() {
         "{error:?}"
     );
     for answer in [
-        // An alert of TLS.
+        // A TLS alert.
         b"\x15\x03\x01\x00\x02\x02\x16".to_vec(),
         http(
             "400 Bad Request",
@@ -212,7 +212,7 @@ fn without_its_bucket_there_is_no_store() {
             .starts_with("make the bucket"),
         "{missing:?}"
     );
-    // An entry that is not found would be the end of the log.
+    // If a missing entry were reported as not found, the log would seem to end there.
     assert_eq!(remote.get("log/1").unwrap_err().kind(), Kind::Unavailable);
     let run = remote.get_run(&["log/1".to_owned()]).unwrap_err();
     assert_eq!(run.kind(), Kind::Unavailable);
@@ -283,7 +283,7 @@ fn plain_http_is_spoken_only_where_the_endpoint_says_so() {
         "/elsewhere" => Reply::Whole(http("200 OK", &["etag: \"a\""], b"of somebody else")),
         _ => Reply::Whole(http("200 OK", &[], b"")),
     });
-    // The address of another service is no leave to speak plainly to the bucket.
+    // A plain endpoint of another service does not permit plain HTTP to the bucket.
     for (name, value) in [
         ("aws_metadata_endpoint", server.url.as_str()),
         ("aws_endpoint_url", "https://127.0.0.1:1"),

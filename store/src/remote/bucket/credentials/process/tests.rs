@@ -1,11 +1,11 @@
-//! Programs that give credentials, and such that do not.
+//! Programs that provide credentials, and programs that fail to.
 
 use super::*;
 use crate::remote::wait::Wait;
 
 const NOW: &str = "2026-01-01T12:00:00Z";
 
-/// A program that counts how often it is run, in a file, and then does what `body` says.
+/// A program that counts its runs in a file, and then executes `body`.
 fn counting(dir: &tempfile::TempDir, body: &str) -> Process {
     let command = format!("echo x >> {}/runs; {body}", dir.path().display());
     Process::new(&command, Arc::default())
@@ -54,7 +54,7 @@ fn credentials_are_replaced_before_they_end() {
         (NOW, 1),
         ("2026-01-01T12:54:59Z", 1),
         ("2026-01-01T12:55:00Z", 2),
-        // Five minutes are left of those, and a quarter is too little.
+        // These are valid for five minutes, and are renewed when a quarter of that is left.
         ("2026-01-01T12:55:01Z", 2),
         ("2026-01-01T12:58:45Z", 3),
     ] {
@@ -80,7 +80,7 @@ fn where_the_program_fails_later_the_old_ones_go_on_while_they_are_valid() {
     for (now, expected) in [
         (NOW, 1),
         ("2026-01-01T12:56:00Z", 2),
-        // Not at every request.
+        // The program is not run for every request.
         ("2026-01-01T12:56:29Z", 2),
         ("2026-01-01T12:56:30Z", 3),
         ("2026-01-01T12:59:59Z", 4),
@@ -127,7 +127,7 @@ fn what_gives_no_credentials_is_told_without_what_it_printed() {
 fn a_program_that_does_not_end_is_ended_with_all_that_it_started() {
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("fifo");
-    // The sleeper holds the pipe of standard output, and the fifo for the one who looks whether it is gone.
+    // The sleeper keeps standard output open, and the fifo, by which the test sees whether the sleeper is gone.
     let command = format!(
         "mkfifo {0}; (exec 3> {0}; sleep 3600) & cat {0}",
         fifo.display()
@@ -138,7 +138,7 @@ fn a_program_that_does_not_end_is_ended_with_all_that_it_started() {
     };
     let error = at(&process, NOW).unwrap_err();
     assert_eq!(error, "credential_process took too long, and was ended");
-    // It has an end when nobody writes to it any more.
+    // Reading the fifo ends when no process has it open for writing.
     let mut rest = Vec::new();
     let writer = std::fs::OpenOptions::new()
         .read(true)
