@@ -1,9 +1,9 @@
-//! A destination where nothing is, or something that goes as a whole: built beside it and renamed into place.
+//! Builds a destination that is empty, or that is replaced as a whole, beside it and renames it into place.
 
 use super::*;
 
 impl Task<'_> {
-    /// Builds beside the destination and renames into place.
+    /// Builds the destination in a room beside it and renames it into place.
     pub(super) fn build(
         &self,
         destination: &Path,
@@ -20,7 +20,7 @@ impl Task<'_> {
             move_in(&room, destination, replaces)?;
             Ok(report)
         });
-        // Without its tree the record means nothing, and with it nothing else does.
+        // If the build failed, its record means nothing. Otherwise, all other records mean nothing.
         self.pool.forget_records(
             destination,
             match &built {
@@ -42,8 +42,8 @@ impl Task<'_> {
         record: &str,
     ) -> Result<MaterializeReport> {
         let inside = room.dir();
-        // The mark is for the inode, which a rename keeps: there is no moment at which the tree is there
-        // and the mark is not. A new tree is marked first, while there is nothing else to be synced.
+        // The mark is for the inode, which survives the rename, so the tree never exists without its mark. The root of
+        // a new tree is marked first, while there is nothing else to be synced.
         let is_tree = tree_of(&self.found.node).is_some();
         let root = match is_tree {
             true => {
@@ -62,7 +62,7 @@ impl Task<'_> {
         Ok(report)
     }
 
-    /// Steps to a tree of which nothing is there.
+    /// Plans a tree of which nothing exists yet.
     pub(super) fn diff_fresh(&self) -> Result<Made> {
         let mut wanted = Wanted::new(self)?;
         let files = (self.pool.scratch()?, self.pool.scratch()?);
@@ -80,20 +80,20 @@ impl Task<'_> {
         Diff::new(all, self.options(), self.progress, files)?.run(time, true)
     }
 
-    /// Writes down that all that is in the tree now was looked at.
+    /// Records that everything in the tree was checked at this moment.
     pub(super) fn settle_now(&self, destination: &Path, room: &Room<'_>) {
         let probe = || -> Result<Time> {
             let failed = |errno| disk::failed("create in", Path::new("room"), errno);
             let file = disk::create(room.dir(), b"probe", 0o600).map_err(failed)?;
             Ok(Stat::of_file(&file, Path::new("probe"))?.ctime)
         };
-        // Without it, private copies are read once more.
+        // Without this record, private copies are read once more.
         if let Ok(now) = probe() {
             self.pool.settle_at(destination, now);
         }
     }
 
-    /// Marks what is built in a room.
+    /// Writes the mark of what is built in a room.
     fn write_mark(
         &self,
         destination: &Path,
@@ -112,18 +112,18 @@ impl Task<'_> {
     }
 }
 
-/// Renames what was built into the directory in which its room was made, wherever the path leads by now.
+/// Renames what was built into the directory that the room was made in, wherever the path leads by now.
 fn move_in(room: &Room<'_>, destination: &Path, replaces: bool) -> Result<()> {
     let name = destination.file_name().unwrap_or_default();
     let failed = |errno| disk::failed("rename into place", destination, errno);
     let (from, to) = (room.dir(), room.above());
     let rename = |flags| fs::renameat_with(from, TREE, to, name, flags);
     if replaces {
-        // What was there goes with the room.
+        // What was there is removed with the room.
         return rename(RenameFlags::EXCHANGE).map_err(failed);
     }
     match rename(RenameFlags::NOREPLACE) {
-        // An empty directory is replaced; one that has got an entry meanwhile makes the rename fail.
+        // An empty directory is replaced. If it got an entry meanwhile, the rename fails.
         Err(Errno::EXIST) if is_dir(from, TREE.as_bytes()) => {
             fs::renameat(from, TREE, to, name).map_err(failed)
         }
@@ -141,7 +141,7 @@ fn is_dir(dir: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> bool {
         .is_ok_and(|stat| fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::Directory)
 }
 
-/// The tree that a node is.
+/// The content of a tree; none for other nodes.
 pub(super) fn tree_of(node: &Node) -> Option<Content> {
     match node {
         Node::Tree { content, .. } => Some(*content),

@@ -1,8 +1,8 @@
-//! Filling the pool: each missing file is built by one process and awaited by the others.
+//! Fills the pool: one process builds each missing file, and the others wait for it.
 //!
-//! Whoever gets the claim of a file fetches it; what others have claimed is looked at again and again, and taken over
-//! when its owner has died. A file that was written to through a link is set aside first, and only the chunks that it
-//! has lost are fetched. The files that one round has built get their names together, so the disk is waited for only
+//! The process that gets the claim of a file fetches it. Files that others have claimed are checked repeatedly, and
+//! taken over when their owner has died. A file that was written to through a link is set aside first; then only the
+//! chunks that it has lost are fetched. All files of a round get their names together, so that the disk is synced only
 //! once.
 
 use std::collections::HashMap;
@@ -22,32 +22,32 @@ use crate::progress::Progress;
 use crate::read::Reader;
 use crate::read::fetch::{Requests, Sink, fetch};
 
-/// The longest pause between two looks at what others are building.
+/// The longest pause between two checks of what others build.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// A file that is wanted in the pool.
+/// A file that the pool should have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) key: PoolKey,
-    /// It is only copied, never linked.
+    /// The file is only copied, never linked.
     pub(super) is_copied: bool,
 }
 
-/// What a fill brought.
+/// The result of a fill.
 #[derive(Debug, Default)]
 pub(super) struct Filled {
     /// Files that this process built.
     pub(super) files: u64,
-    /// Bytes of chunks that it fetched for them.
+    /// Bytes of chunks that were fetched for these files.
     pub(super) fetched_bytes: u64,
-    /// What was set aside.
+    /// Files that were set aside.
     pub(super) damaged: Vec<Damage>,
 }
 
-/// Files that were set aside: their key, where they are, and what they looked like.
+/// Files that were set aside: their keys, paths and attributes.
 type Aside = Vec<(PoolKey, PathBuf, Stat)>;
 
-/// Returns when every key was in the pool, intact, at some moment of the call.
+/// Fills the pool. Every key was in the pool, intact, at some moment of the call.
 pub(super) fn fill(
     reader: &Reader<'_>,
     pool: &Pool,
@@ -81,7 +81,7 @@ pub(super) fn fill(
     Ok(filled)
 }
 
-/// Each file once, in the order of its first mention; to be linked, where one mention says so.
+/// Each file once, in the order of first mention; it is linked if any mention says so.
 fn distinct(wanted: impl Iterator<Item = Wanted>) -> Vec<Wanted> {
     let mut places: HashMap<PoolKey, usize> = HashMap::new();
     let mut distinct: Vec<Wanted> = Vec::new();
@@ -105,7 +105,7 @@ fn absent(pool: &Pool, wanted: Vec<Wanted>) -> Result<Vec<Wanted>> {
     Ok(absent)
 }
 
-/// Builds all that nobody else is building, and returns the rest.
+/// Builds all files that nobody else builds, and returns the rest.
 fn round(
     reader: &Reader<'_>,
     pool: &Pool,
@@ -138,7 +138,7 @@ fn round(
         }
         Ok(())
     });
-    // What was built before something failed gets its name, too: the next process does not fetch it again.
+    // Files that were built before a failure get their names, too, so that the next process need not fetch them.
     let built = counts
         .built
         .into_inner()
@@ -152,7 +152,7 @@ fn round(
     Ok(taken)
 }
 
-/// What building the files writes: zero runs become holes.
+/// How many bytes building the files writes. Runs of zeros become holes.
 fn written_bytes(reader: &Reader<'_>, wanted: &[Wanted]) -> Result<u64> {
     let (zero, zero_len) = reader.store().chunker().zero_chunk();
     let mut bytes = 0_u64;
@@ -167,15 +167,15 @@ fn written_bytes(reader: &Reader<'_>, wanted: &[Wanted]) -> Result<u64> {
     Ok(bytes)
 }
 
-/// What the jobs of a round have in common.
+/// What the jobs of a round share.
 #[derive(Default)]
 struct Counts<'p> {
-    /// Files without their names.
+    /// Complete files without their names.
     built: Mutex<Vec<(Draft<'p>, Option<Claim<'p>>)>>,
     fetched_bytes: AtomicU64,
 }
 
-/// A claimed key.
+/// A claimed file to build.
 struct Job<'f, 'p> {
     pool: &'p Pool,
     wanted: Wanted,
@@ -190,7 +190,7 @@ impl<'f, 'p> Job<'f, 'p> {
         requests: &mut Requests<'_, PoolSink<'f, 'p>>,
         aside: &mut Aside,
     ) -> Result<()> {
-        // It may have been built between the look and the claim.
+        // Another process may have built the file between the check and the claim.
         let Wanted { key, is_copied } = self.wanted;
         if self.pool.has(&key, is_copied)? {
             return Ok(());
@@ -213,13 +213,13 @@ impl<'f, 'p> Job<'f, 'p> {
     }
 }
 
-/// A pool file on its way.
+/// A pool file that is being built.
 struct PoolSink<'f, 'p> {
     pool: &'p Pool,
     wanted: Wanted,
     claim: Mutex<Option<Claim<'p>>>,
     draft: Mutex<Option<Draft<'p>>>,
-    /// The file that had its name and was written to: most of its chunks are often right.
+    /// The file that had this name and was written to. Most of its chunks are often intact.
     damaged: Option<File>,
     progress: &'f dyn Progress,
     counts: &'f Counts<'p>,
@@ -254,7 +254,7 @@ impl Sink for PoolSink<'_, '_> {
         }
         file.write_all_at(&bytes, offset)
             .map_err(|source| Error::io("write", self.name(), source))?;
-        // It will be counted as written, which it is, but it was not fetched.
+        // The caller counts these bytes as written, but they were not fetched.
         self.counts
             .fetched_bytes
             .fetch_sub(len as u64, Ordering::Relaxed);

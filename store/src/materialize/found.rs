@@ -1,4 +1,4 @@
-//! What lies at a destination, asked of the disk and of the pool; nothing is changed.
+//! What is at a destination, according to the disk and the pool. Nothing is changed.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -21,19 +21,19 @@ pub(super) struct Found<'m> {
     pool: &'m Pool,
     trail: Trail,
     settled: Settled,
-    /// Inodes of pool files that were set aside, once somebody has asked.
+    /// Inodes of pool files that were set aside; loaded when needed.
     set_aside: Option<HashSet<(u64, u64)>>,
     chunkers: Vec<Chunker>,
-    /// Files were read, because it did not show whether something had touched them.
+    /// Whether files were read, because nothing else showed whether they had been touched.
     pub(super) has_read: bool,
 }
 
-/// When the tree was settled last.
+/// When the tree was last settled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Settled {
-    /// By the clock of its file system, if that is known.
+    /// The time by the clock of its file system, if known.
     pub(super) at: Option<Time>,
-    /// The system has been running since then.
+    /// Whether the system has not been restarted since.
     pub(super) is_of_this_boot: bool,
 }
 
@@ -82,7 +82,7 @@ impl Lies for Found<'_> {
     fn target(&mut self, name: &[u8]) -> Result<Vec<u8>> {
         match fs::readlinkat(self.trail.here()?, name, Vec::new()) {
             Ok(target) => Ok(target.into_bytes()),
-            // Something else by now: no symlink has an empty target.
+            // The name is something else by now. No symlink has an empty target.
             Err(Errno::NOENT | Errno::INVAL) => Ok(Vec::new()),
             Err(errno) => Err(failed("read link", name, errno)),
         }

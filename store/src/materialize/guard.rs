@@ -14,11 +14,11 @@ use crate::remedy::Remedy;
 use crate::store::Store;
 use crate::wanted::Wanted;
 
-/// Refuses a destination that is precious, before a pool is even looked for. `pools` are asked only where it matters
-/// whether one of them made it.
+/// Refuses a precious destination, before any pool is opened. `pools` is called only if it matters whether a pool made
+/// the destination.
 ///
 /// # Errors
-/// Conflict, where it is, holds or lies in something precious.
+/// Conflict, when the destination is, holds or lies in something precious.
 pub fn check_destination(
     store: &Store,
     precious: &Precious,
@@ -59,8 +59,8 @@ fn known(store: &Store, precious: &Precious) -> Guard {
     Guard::new(precious).store(format.as_deref().and_then(Path::parent))
 }
 
-/// Refuses a destination that is precious or cannot be replaced, and globs that leave nothing. Returns
-/// what `--force` is about to take, which `progress` was told.
+/// Refuses a destination that is precious or cannot be replaced, and globs that leave nothing. Returns what a forced
+/// materialization will replace, after reporting that to `progress`.
 pub(super) fn guard(
     reader: &Reader<'_>,
     pool: &Pool,
@@ -95,7 +95,7 @@ pub(super) fn guard(
     Ok(Some(replaced))
 }
 
-/// A tree that ends with this process goes whole, and so with all that was in it before.
+/// Refuses an ephemeral tree on a destination with other files: it is removed whole when this process ends.
 pub(super) fn check_may_end(
     request: &MaterializeRequest,
     destination: &Path,

@@ -1,4 +1,4 @@
-//! What is known of a tree that is there: its records, and whether they say all.
+//! What is known of an existing tree: its records, and whether they are complete.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,32 +10,32 @@ use crate::error::{Error, Result};
 use crate::format::Time;
 use crate::host::pool::{Mark, Pool};
 
-/// Records of interrupted updates that are kept side by side; more are joined.
+/// Most records of interrupted updates that are read side by side; more are joined first.
 const OTHERS_MAX: usize = 16;
 
-/// What is known.
+/// What is known of a tree.
 #[derive(Default)]
 pub(super) struct Known {
     /// The settled record.
     pub(super) settled: Option<Record>,
-    /// What was saved of it since then, which is what it is made from by now.
+    /// What was saved of the tree since then; the tree counts as made from that.
     pub(super) saved: Option<Saved>,
-    /// Those of updates that were interrupted.
+    /// The records of interrupted updates.
     pub(super) others: Vec<Record>,
-    /// All that there are, whether they can be read or not.
+    /// The names of all records, readable or not.
     pub(super) names: Vec<String>,
-    /// What was made there is not known, or not all of it.
+    /// Whether it is unknown, in part or at all, what was made there.
     pub(super) is_unknown: bool,
 }
 
 /// The list of what a tree was when it was saved.
 pub(super) struct Saved {
     pub(super) list: File,
-    /// The tree is a part of its version: what a job added beside that was saved, and is not wanted here for all that.
+    /// Whether the tree is a part of its version. Files that a job added to it were saved, but are not wanted here.
     pub(super) is_of_part: bool,
 }
 
-/// A record whose bytes are right.
+/// A record with the right checksum.
 pub(super) struct Record {
     pub(super) name: String,
     pub(super) sum: [u8; 32],
@@ -43,7 +43,8 @@ pub(super) struct Record {
 }
 
 impl Known {
-    /// Of the tree at `destination`, which has this mark and was `saved` since that was written.
+    /// Reads what is known of the tree at `destination`, which has this mark and was `saved` after the mark was
+    /// written.
     pub(super) fn read(
         pool: &Pool,
         destination: &Path,
@@ -56,7 +57,7 @@ impl Known {
         };
         for name in known.names.clone() {
             let Some(record) = Record::read(pool, destination, name)? else {
-                // It cannot be told any more what that pass made.
+                // It is no longer known what that pass made.
                 known.is_unknown = true;
                 continue;
             };
@@ -70,12 +71,12 @@ impl Known {
         Ok(known)
     }
 
-    /// Whether the tree is as the one record says, and as jobs made it.
+    /// Whether one record describes the tree completely, apart from what jobs changed.
     pub(super) fn is_settled(&self) -> bool {
         !self.is_unknown && self.others.is_empty() && self.saved.is_none()
     }
 
-    /// When it was settled.
+    /// When the tree was settled.
     pub(super) fn settled_at(&self, pool: &Pool, destination: &Path, mark: &Mark) -> Settled {
         let at = pool.settled_at(destination);
         Settled {
@@ -84,7 +85,7 @@ impl Known {
         }
     }
 
-    /// All records, to be gone through.
+    /// All records, for a walk.
     pub(super) fn records(&self, pool: &Pool) -> Result<Records> {
         let settled = self.settled.as_ref().map(Record::again).transpose()?;
         let others: Result<Vec<File>> = self.others.iter().map(Record::again).collect();
@@ -102,8 +103,8 @@ impl Known {
         }
     }
 
-    /// One that says the same as a list with this checksum. Where something was saved since the settled one, a new name
-    /// tells that it counts no more.
+    /// A record with this checksum. If the tree was saved after the settled record was written, that is not reused: a
+    /// new name shows that it no longer counts.
     pub(super) fn find(&self, sum: &[u8; 32]) -> Option<&Record> {
         let settled = self.settled.iter().filter(|_| self.saved.is_none());
         let mut all = settled.chain(&self.others);
@@ -132,12 +133,12 @@ fn again(list: &File) -> Result<File> {
     file.map_err(|source| Error::io("read", "a record of a tree", source))
 }
 
-/// A list of no paths.
+/// Writes an empty list.
 pub(super) fn empty(file: File) -> Result<File> {
     Ok(ListWriter::<Thing>::new(file)?.finish()?.1)
 }
 
-/// All that records say, in one list.
+/// Joins records into one list.
 fn joined(mut records: Records, file: File) -> Result<File> {
     let mut list = ListWriter::new(file)?;
     let mut path: Vec<Vec<u8>> = Vec::new();

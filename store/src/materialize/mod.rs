@@ -1,12 +1,12 @@
-//! materialize: a tree of links into the pool, in the time that it takes to make links.
+//! materialize: makes a tree of links into the pool, in the time that it takes to make links.
 //!
 //! ```text
-//! resolve -> diff (what was made, what is wanted, what lies there -> a plan) -> apply (the pool is filled, links are made)
+//! resolve -> diff (what was made, what is wanted, what is there -> a plan) -> apply (fill the pool, make links)
 //! ```
 //!
-//! A new destination is built beside it and renamed into place: whole or not at all. A destination that was made before
-//! is brought to the new tree file by file, each by rename: first what is new, then what is different, last what is
-//! gone. What a job added, changed or deleted stays. No symlink is followed while writing.
+//! A new destination is built beside its place and renamed into it: whole or not at all. An existing one is brought to
+//! the new tree file by file, each by rename: first what is new, then what is different, last what is gone. What a job
+//! added, changed or deleted stays. No symlink is followed while writing.
 
 mod apply;
 mod build;
@@ -63,8 +63,8 @@ pub use request::{COPY_BELOW_BYTES, LinkMode, MaterializeRequest};
 /// Makes a tree, or brings an existing tree to the ref's version.
 ///
 /// # Errors
-/// Conflict, if the destination was not made here, or if another process took it over meanwhile; denied, if the system
-/// does not make the requested links; corrupt, not found and unavailable as [`Reader`] has them.
+/// Conflict, when the destination was not made here, or another process took it over meanwhile; denied, when the system
+/// does not make the requested links; corrupt, not found and unavailable as for [`Reader`].
 #[doc = "\n# Example\n```"]
 #[doc = include_str!("../../examples/materialize.rs")]
 #[doc = "```"]
@@ -77,7 +77,7 @@ pub fn materialize(
     materialize_from(&Reader::new(store)?, pool, request, progress)
 }
 
-/// The same, with a reader that has already looked up the ref.
+/// Does the same with a reader that was made before.
 ///
 /// # Errors
 /// As [`materialize()`].
@@ -101,7 +101,7 @@ pub fn materialize_from(
     })
 }
 
-/// Whether the destination was saved since the reader looked, as a version that the store has now.
+/// Whether the destination was saved, after the reader was made, as a version that the store has by now.
 fn is_behind(reader: &Reader<'_>, request: &MaterializeRequest) -> Result<bool> {
     let Some(destination) = request.destination.as_deref().filter(|dir| dir.is_dir()) else {
         return Ok(false);
@@ -116,7 +116,7 @@ fn is_behind(reader: &Reader<'_>, request: &MaterializeRequest) -> Result<bool> 
     Ok(!store.is_behind(&now, &destination, name)?)
 }
 
-/// What [`materialize()`] would do with the destination now; nothing is done.
+/// Plans what [`materialize()`] would do with the destination now, and changes nothing.
 ///
 /// # Errors
 /// As [`materialize()`].
@@ -177,7 +177,7 @@ fn announce(node: &Node, progress: &dyn Progress) {
     }
 }
 
-/// The directory of `path` made if it is missing and resolved, its last name as it is.
+/// Resolves `path` except for its last name. Makes the directory above if it is missing.
 fn absolute(path: &Path) -> Result<PathBuf> {
     let above = parent(path);
     std::fs::create_dir_all(above).map_err(|source| Error::io("create", above, source))?;
@@ -185,7 +185,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
         .ok_or_else(|| Error::not_found(format!("{}: is gone again", above.display())))
 }
 
-/// The same; none, when that directory is missing.
+/// Resolves `path` except for its last name; none, if the directory above is missing.
 fn absolute_if_there(path: &Path) -> Result<Option<PathBuf>> {
     let name = path.file_name().ok_or_else(|| {
         Error::invalid(format!(
@@ -211,7 +211,7 @@ struct Task<'m> {
     outside: Outside,
 }
 
-/// What a tree, or a file, is called in its room.
+/// The name of a tree or file in its room.
 const TREE: &str = "tree";
 
 /// How a destination is brought to the wanted tree.
@@ -219,9 +219,9 @@ enum Way {
     Build {
         replaces: bool,
     },
-    /// A directory, file by file; without a mark, it is somebody else's.
+    /// Change a directory file by file. Without a mark, it is somebody else's.
     Update(Option<Box<Mark>>),
-    /// A file that was made before.
+    /// Replace a file that was made before.
     File(Box<Mark>),
 }
 
@@ -229,16 +229,16 @@ enum Way {
 enum There {
     Nothing,
     EmptyDirectory,
-    /// What this pool's user made there, a directory or a file.
+    /// A directory or a file that this pool's user made there.
     Made(Box<Mark>),
-    /// What somebody else made there, which `force` takes over.
+    /// Something that somebody else made there; `force` takes it over.
     Foreign {
         is_directory: bool,
     },
 }
 
 impl<'m> Task<'m> {
-    /// One process at a time works on a destination; the next one finds what the first one made.
+    /// Makes the tree. One process at a time works on a destination; the next one finds what the first one made.
     fn make(&self, destination: &Path) -> Result<MaterializeReport> {
         let claim = self.claim(destination)?;
         let fence = || match &claim {
@@ -254,7 +254,7 @@ impl<'m> Task<'m> {
         Ok(report)
     }
 
-    /// What would be done, by the same decisions.
+    /// Plans what [`Self::make`] would do, by the same decisions.
     fn plan(&self, destination: &Path) -> Result<Plan> {
         let mut plan = match self.way(destination)? {
             Way::Build { .. } => {
@@ -344,7 +344,7 @@ impl<'m> Task<'m> {
         .hint(Remedy::OtherDestinationOrTakeOver))
     }
 
-    /// Carries a plan out, and reports; whether all is as the plan says.
+    /// Carries out a plan and reports. Returns whether the tree is as planned.
     fn apply(
         &self,
         made: &Made,
@@ -370,7 +370,7 @@ impl<'m> Task<'m> {
         Ok((apply.report, !apply.is_overtaken))
     }
 
-    /// Says what of a job's is about to go.
+    /// Reports which changes of jobs are about to be replaced or removed.
     fn announce_overruled(&self, destination: &Path, overruled: &Overruled) {
         if overruled.is_nothing() {
             return;
@@ -395,7 +395,7 @@ impl<'m> Task<'m> {
         self.found.version.private && !self.request.readable
     }
 
-    /// The modes that the umask is taken from.
+    /// The permission bits that modes may have; the umask reduces them further.
     fn access(&self) -> u32 {
         if self.is_private() { 0o700 } else { 0o777 }
     }
@@ -427,7 +427,7 @@ impl<'m> Task<'m> {
     }
 }
 
-/// Another pool, or another way to the directory, has claims of its own: the directory itself says whose it is.
+/// The error when the stamp of a directory was changed: claims do not see a process that uses another pool or path.
 fn taken_elsewhere(destination: &Path) -> Error {
     Error::conflict(format!(
         "{}: another process took the destination over meanwhile, with another pool or by another path",
@@ -444,7 +444,7 @@ fn taken_over(destination: &Path) -> Error {
     .hint("run it again: the tree is not settled until a whole run has set it right")
 }
 
-/// Names in a report what the plan leaves as it is, and what of a job's it does not.
+/// Adds to a report which paths the plan keeps, and which changes of jobs it overrules.
 fn note_kept(report: &mut MaterializeReport, made: &Made) -> Result<()> {
     report.overruled.clone_from(&made.overruled);
     plan::each_op(&made.plan, &mut |path, op| {

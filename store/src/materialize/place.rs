@@ -1,5 +1,5 @@
-//! One file from the pool into a directory: linked, reflinked or copied, as the request says and the
-//! system allows.
+//! Places one file from the pool in a directory: linked, reflinked or copied, as the request says and the system
+//! allows.
 
 use std::fs::File;
 use std::os::fd::BorrowedFd;
@@ -15,23 +15,23 @@ use crate::host::pool::place::{copy_verified, reflink};
 use crate::host::pool::{Placed, Pool, PoolKey, disk};
 use crate::remedy::{Note, Remedy};
 
-/// A file to be placed.
+/// A file to place.
 #[derive(Clone, Debug)]
 pub(super) struct Placing {
     pub(super) key: PoolKey,
-    /// A private copy, whatever the link mode.
+    /// Make a private copy, whatever the link mode.
     pub(super) is_private: bool,
     pub(super) time: Time,
 }
 
-/// Places files, and learns what the system allows.
+/// Places files, and learns which links the system allows.
 #[derive(Clone)]
 pub(super) struct Placer<'m> {
     pool: &'m Pool,
     mode: LinkMode,
-    /// What `auto` has come down to.
+    /// The mode that is used, after `auto` was decided.
     effective: LinkMode,
-    /// The bits that modes may have.
+    /// The permission bits that modes may have.
     access: u32,
 }
 
@@ -49,24 +49,24 @@ impl<'m> Placer<'m> {
         }
     }
 
-    /// Takes over what another one has learnt.
+    /// Takes over what another placer has learned.
     pub(super) fn learn(&mut self, other: &Self) {
         if self.effective == LinkMode::Hardlink || other.effective == LinkMode::Copy {
             self.effective = other.effective;
         }
     }
 
-    /// What a directory is made with.
+    /// The mode of new directories.
     pub(super) fn dir_mode(&self) -> Mode {
         Mode::from_raw_mode(0o777 & self.access)
     }
 
-    /// Whether such a file shares its inode with the pool.
+    /// Whether the file will share its inode with the pool.
     fn is_linked(&self, placing: &Placing) -> bool {
         self.effective == LinkMode::Hardlink && !placing.is_private
     }
 
-    /// Places a file under a name that does not exist; false, when the pool does not have it intact.
+    /// Places a file under a name that does not exist. Returns false when the pool does not have it intact.
     pub(super) fn place(
         &mut self,
         placing: &Placing,
@@ -116,7 +116,7 @@ impl<'m> Placer<'m> {
         })
     }
 
-    /// False, when the pool file turns out not to be what its name says: it is set aside then.
+    /// Copies a pool file. Returns false when its bytes do not match its name; it is set aside then.
     fn fill(
         &mut self,
         placing: &Placing,
@@ -148,7 +148,7 @@ impl<'m> Placer<'m> {
         Ok(true)
     }
 
-    /// The system refuses what was tried: the next lower mode, or the error where the mode was asked for.
+    /// Falls back to the next link mode after a refusal, or fails if the request asked for this mode.
     fn step_down(&mut self, errno: Errno, report: &mut MaterializeReport) -> Result<()> {
         let (what, next) = match self.effective {
             LinkMode::Hardlink => ("hard links", LinkMode::Reflink),

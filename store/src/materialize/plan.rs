@@ -1,4 +1,4 @@
-//! A plan as people and machines read it: exactly the steps that would be carried out.
+//! A plan for people and machines: exactly the steps that would be carried out.
 
 use std::fmt;
 use std::fs::File;
@@ -21,16 +21,16 @@ pub struct Plan {
 /// A step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// What is done: `make`, `replace`, `remove`, `set-time` or `keep`.
+    /// The action: `make`, `replace`, `remove`, `set-time` or `keep`.
     pub verb: &'static str,
-    /// To what: `file`, `symlink`, `directory` or `anything`.
+    /// Its object: `file`, `symlink`, `directory` or `anything`.
     pub kind: &'static str,
     /// Bytes of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// When: 1 what is new, 2 what is different, 3 what is gone, 4 times of directories.
+    /// The phase: 1 what is new, 2 what is different, 3 what is gone, 4 times of directories.
     pub phase: u8,
-    /// Why it is kept.
+    /// Why the path is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<super::Why>,
 }
@@ -40,10 +40,10 @@ impl Plan {
         Self { report, steps }
     }
 
-    /// Calls `each` with every path, from the destination on, and its step.
+    /// Calls `each` with every path below the destination, and its step.
     ///
     /// # Errors
-    /// What `each` says.
+    /// Those of `each`.
     pub fn each(&self, each: &mut dyn FnMut(&[u8], &Step) -> Result<()>) -> Result<()> {
         each_op(&self.steps, &mut |path, op| match Step::of(op) {
             Some(step) => each(path, &step),
@@ -52,13 +52,13 @@ impl Plan {
     }
 }
 
-/// Calls `each` with every path and what is to be done there.
+/// Calls `each` with every path and the step for it.
 pub(super) fn each_op(steps: &File, each: &mut dyn FnMut(&[u8], &Op) -> Result<()>) -> Result<()> {
     let steps = steps.try_clone();
     let steps = steps.map_err(|source| Error::io("read", "plan", source))?;
     let mut steps = ListReader::<Op>::new(steps)?;
     let mut path = Vec::new();
-    // Where each directory's path ends.
+    // The length of each directory's path.
     let mut ends: Vec<usize> = Vec::new();
     while let Some((level, name, op)) = steps.next()? {
         ends.truncate(level.saturating_sub(1));

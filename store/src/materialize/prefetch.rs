@@ -1,4 +1,4 @@
-//! Filling the pool with the files of a tree, and making no tree.
+//! Fills the pool with the files of a tree, without making the tree.
 
 use super::diff::Wants;
 use super::fill::{self, fill};
@@ -8,7 +8,7 @@ use super::{MaterializeReport, Task};
 use crate::error::Result;
 use crate::format::Node;
 
-/// Files, and bytes of files, that are fetched together.
+/// Most files, and bytes of files, that are fetched together.
 const BATCH_FILES: usize = 16 << 10;
 const BATCH_BYTES: u64 = 1 << 30;
 

@@ -1,7 +1,7 @@
-//! What was made in a tree: its settled record, and those of updates that did not come to their end, side by side.
+//! What was made in a tree: its settled record and those of interrupted updates, side by side.
 //!
-//! After an interrupted update a path may be as the settled record says, or as that of the update; after several,
-//! as any of them. All that may be there are candidates.
+//! After an interrupted update, a path may be as the settled record says or as the update's record says; after several,
+//! as any of them. All these possibilities are candidates.
 
 use std::fs::File;
 
@@ -11,21 +11,21 @@ use crate::error::Result;
 /// What may have been made under a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Candidates {
-    /// What, and whether the settled record says so.
+    /// The possible things, and whether the settled record has them.
     pub(super) things: Vec<(Thing, bool)>,
-    /// Every record has it, so that it was there all the time.
+    /// Whether every record has the name, so that it existed all the time.
     pub(super) is_certain: bool,
-    /// A job added it to a part of a version, and saved it.
+    /// Whether a job added it to a part of a version, and saved it.
     pub(super) is_added: bool,
 }
 
-/// Records of one tree, gone through together.
+/// The records of one tree, read in step.
 #[derive(Default)]
 pub(super) struct Records {
     streams: Vec<Stream>,
-    /// What this one does not have a job added.
+    /// A list of what was made; a job added what is missing from it.
     witness: Option<Stream>,
-    /// Of the directory that is gone through; 0 for the root.
+    /// The level of the current directory; 0 for the root.
     level: usize,
 }
 
@@ -36,7 +36,7 @@ struct Stream {
 }
 
 impl Records {
-    /// The settled record, if there is one, and all others.
+    /// Opens the settled record, if there is one, and all others.
     pub(super) fn new(settled: Option<File>, others: Vec<File>) -> Result<Self> {
         let settled = settled.into_iter().map(|file| (file, true));
         let all = settled.chain(others.into_iter().map(|file| (file, false)));
@@ -48,25 +48,25 @@ impl Records {
         })
     }
 
-    /// What `witness` does not have was not made, whatever they say of it.
+    /// Makes a candidate count as added by a job if `witness` does not have it.
     pub(super) fn among(mut self, witness: Option<File>) -> Result<Self> {
         let witness = witness.map(|file| Stream::new(file, false));
         self.witness = witness.transpose()?;
         Ok(self)
     }
 
-    /// The next name in the directory.
+    /// Returns the next name in the directory.
     pub(super) fn peek(&mut self) -> Result<Option<Vec<u8>>> {
         let level = self.level + 1;
         for stream in &mut self.streams {
-            // What is below an entry that was not entered.
+            // Skips what is below an entry that was not entered.
             stream.skip(level)?;
         }
         let heads = self.streams.iter().filter_map(|stream| stream.at(level));
         Ok(heads.min().cloned())
     }
 
-    /// What may have been made under `name`, which is the next one or comes before it.
+    /// Returns what may have been made under `name`, which must not come after the next name.
     pub(super) fn take(&mut self, name: &[u8]) -> Result<Candidates> {
         let level = self.level + 1;
         let mut candidates = Candidates::default();
@@ -98,12 +98,12 @@ impl Records {
         Ok(candidates)
     }
 
-    /// Into the directory that was taken last.
+    /// Enters the directory that was taken last.
     pub(super) fn enter(&mut self) {
         self.level += 1;
     }
 
-    /// Out of a directory, whatever is left of it.
+    /// Leaves a directory, and skips the rest of it.
     pub(super) fn leave(&mut self) -> Result<()> {
         let level = self.level;
         self.level = level.saturating_sub(1);
@@ -123,7 +123,7 @@ impl Stream {
         })
     }
 
-    /// Whether it has this name here; what comes before it is passed over.
+    /// Whether the list has this name here. Skips earlier names.
     fn has(&mut self, level: usize, name: &[u8]) -> Result<bool> {
         let mut has = false;
         loop {
@@ -138,13 +138,13 @@ impl Stream {
         }
     }
 
-    /// The name of the next entry, if that is of this level.
+    /// The name of the next entry, if it is on this level.
     fn at(&self, level: usize) -> Option<&Vec<u8>> {
         let (found, name, _) = self.head.as_ref()?;
         (*found == level).then_some(name)
     }
 
-    /// Passes over what is deeper.
+    /// Skips deeper entries.
     fn skip(&mut self, level: usize) -> Result<()> {
         while self.head.as_ref().is_some_and(|(found, ..)| *found > level) {
             self.head = self.list.next()?;
@@ -160,7 +160,7 @@ impl Candidates {
         things.any(|(thing, _)| matches!(thing, Thing::Dir { .. }))
     }
 
-    /// Whether what is there may be of an earlier version.
+    /// Whether the path may be left over from an earlier version.
     pub(super) fn has_left(&self) -> bool {
         self.things.iter().any(|(thing, _)| *thing == Thing::Left)
     }

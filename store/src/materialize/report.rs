@@ -13,7 +13,7 @@ use crate::host::pool::Damage;
 use crate::remedy::Note;
 use crate::shown;
 
-/// How many paths are named; the others are only counted.
+/// Most paths that are named; further ones are counted.
 const NAMED_MAX: usize = 100;
 
 /// What a materialization found and did.
@@ -41,21 +41,21 @@ pub struct MaterializeReport {
     pub reflinked: u64,
     /// Files that were copied.
     pub copied: u64,
-    /// Files and symlinks that came in place of others.
+    /// Files and symlinks that replaced others.
     pub updated: u64,
-    /// Files, symlinks and directories that were there already.
+    /// Files, symlinks and directories that were right already.
     pub unchanged: u64,
     /// Files, symlinks and directories that were removed.
     pub removed: u64,
-    /// What a job added, changed or deleted, and what is of unknown origin: it is left as it is.
+    /// Paths that are kept: added, changed or deleted by a job, or of unknown origin.
     pub kept: u64,
-    /// Those of them that differ from the version.
+    /// Kept paths that differ from the version.
     pub conflicts: u64,
-    /// The first hundred of those.
+    /// The first hundred of these.
     pub conflicting: Vec<Kept>,
     /// Pool files that this process built.
     pub fetched: u64,
-    /// Bytes that it read from the store for them.
+    /// Bytes that were read from the store for them.
     pub fetched_bytes: u64,
     /// Bytes that linking and reflinking did not have to copy.
     #[serde(rename = "bytes_not_copied")]
@@ -63,27 +63,27 @@ pub struct MaterializeReport {
     /// What was at the destination when it was taken over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaced: Option<Replaced>,
-    /// What of a job's goes, because the request says so.
+    /// Changes of jobs that are replaced or removed, because the request says so.
     #[serde(skip_serializing_if = "Overruled::is_nothing")]
     pub overruled: Overruled,
     /// Pool files that somebody had written to.
     pub damaged: Vec<Damage>,
-    /// Notes, for example why files were not linked. Whoever shows them words them.
+    /// Notes, for example why files were not linked; the caller formats them.
     #[serde(skip)]
     pub notes: Vec<Note>,
 }
 
-/// A path that stays as it is, although the version has something else there.
+/// A path that is kept although the version has something else there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Kept {
-    /// From the destination on.
+    /// The path below the destination.
     #[serde(flatten, serialize_with = "shown::on_host")]
     pub path: PathBuf,
-    /// Why.
+    /// Why it is kept.
     pub why: Why,
 }
 
-/// What a job changed or added, and what is of unknown origin, that is replaced or removed.
+/// Paths that are replaced or removed although a job changed or added them, or their origin is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Overruled {
     /// Files and symlinks.
@@ -94,21 +94,21 @@ pub struct Overruled {
     pub first: Vec<Gone>,
 }
 
-/// A path at which something goes.
+/// A path that is replaced or removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Gone {
-    /// From the destination on.
+    /// The path below the destination.
     #[serde(flatten, serialize_with = "shown::on_host")]
     pub path: PathBuf,
 }
 
 impl Overruled {
-    /// Whether all that a job did stays.
+    /// Whether all changes of jobs stay.
     pub fn is_nothing(&self) -> bool {
         self.files == 0
     }
 
-    /// One more.
+    /// Adds a path.
     pub(super) fn add(&mut self, path: Vec<u8>, bytes: u64) {
         self.files += 1;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -148,12 +148,12 @@ impl MaterializeReport {
         }
     }
 
-    /// One for another thread.
+    /// An empty report for another thread.
     pub(super) fn empty(&self) -> Self {
         Self::new(self.name.clone(), self.version)
     }
 
-    /// Adds what another thread has placed.
+    /// Adds the report of another thread.
     pub(super) fn add(&mut self, part: Self) {
         self.linked += part.linked;
         self.reflinked += part.reflinked;
@@ -167,7 +167,7 @@ impl MaterializeReport {
         }
     }
 
-    /// Takes over what a walk saw.
+    /// Takes over the counts of a walk.
     pub(super) fn count(&mut self, counts: &Counts) {
         self.files = counts.files;
         self.directories = counts.directories;
@@ -176,7 +176,7 @@ impl MaterializeReport {
         self.unchanged = counts.unchanged;
     }
 
-    /// Something stays as it is.
+    /// Adds a path that is kept.
     pub(super) fn keep(&mut self, path: Vec<u8>, why: Why) {
         self.kept += 1;
         if !why.is_conflict() {

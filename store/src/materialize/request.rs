@@ -11,10 +11,10 @@ pub const COPY_BELOW_BYTES: u64 = 16 << 10;
 /// How a file gets from the pool into a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkMode {
-    /// A hard link if the system makes one, else a reflink, else a copy.
+    /// A hard link if the system makes one, otherwise a reflink, otherwise a copy.
     #[default]
     Auto,
-    /// A hard link: shares everything, and is read-only.
+    /// A hard link, which shares everything and is read-only.
     Hardlink,
     /// A copy that shares its blocks until one side writes (XFS, btrfs).
     Reflink,
@@ -25,15 +25,15 @@ pub enum LinkMode {
 /// What to materialize, where and how.
 #[derive(Clone, Debug)]
 pub struct MaterializeRequest {
-    /// The ref, a version of it, a path inside it.
+    /// The ref, with an optional version and path.
     pub spec: RefSpec,
-    /// Where; none: fill the pool only.
+    /// Where to make the tree; none: only fill the pool.
     pub destination: Option<PathBuf>,
     /// How large files get into the tree.
     pub link_mode: LinkMode,
     /// Files up to this size become private, writable copies.
     pub copy_below_bytes: u64,
-    /// Globs of what to make; none: everything.
+    /// Globs of what to make; if empty, everything.
     pub include: Vec<String>,
     /// Globs of what to leave out.
     pub exclude: Vec<String>,
@@ -41,22 +41,23 @@ pub struct MaterializeRequest {
     pub exact: bool,
     /// Take over a destination that was not made here.
     pub force: bool,
-    /// With `force`: the destination was begun for this ref, by whoever asks, and is nobody's home.
+    /// With `force`: the caller itself has begun the destination for this ref, and it is nobody's home.
     pub is_begun: bool,
-    /// Replace symlinks by what they lead to.
+    /// Replace symlinks by their targets.
     pub flatten: bool,
-    /// The tree ends with this process: [`Pool::remove_held`](crate::Pool::remove_held), or a sweep after its death.
+    /// The tree ends with this process, by [`Pool::remove_held`](crate::Pool::remove_held) or by a sweep after its
+    /// death.
     pub ephemeral: bool,
     /// Also write symlinks that lead out of the destination.
     pub allow_outside_symlinks: bool,
-    /// Let others read it as the umask says, even if the version is private.
+    /// Let others read the tree as the umask allows, even if the version is private.
     pub readable: bool,
-    /// What no tree may be made onto, into or around.
+    /// Paths onto, into or around which no tree may be made.
     pub precious: Precious,
 }
 
 impl MaterializeRequest {
-    /// A tree of `spec` at `destination`, with the usual settings.
+    /// Creates a request for a tree of `spec` at `destination`, with the default settings.
     pub fn new(spec: RefSpec, destination: impl Into<PathBuf>) -> Self {
         Self {
             destination: Some(destination.into()),
@@ -64,7 +65,7 @@ impl MaterializeRequest {
         }
     }
 
-    /// Only fills the pool with what `spec` names.
+    /// Creates a request that only fills the pool with the files of `spec`.
     pub fn prefetch(spec: RefSpec) -> Self {
         Self {
             spec,

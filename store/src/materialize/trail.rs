@@ -1,7 +1,7 @@
-//! The way from one directory of a tree to the next, by open directories and never through a symlink.
+//! The way from one directory of a tree to the next, through open directories and never through a symlink.
 //!
-//! Going from neighbour to neighbour costs what lies between them, however deep they are. Of a deep way only some
-//! directories stay open: every 64th, and the last ones.
+//! Going from a directory to a nearby one costs only the steps between them, however deep they are. On a deep path,
+//! only some directories stay open: every 64th, and the last ones.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -10,10 +10,10 @@ use super::shown;
 use crate::error::{Error, Result};
 use crate::host::pool::disk;
 
-/// How many of the last directories stay open; of the others every 64th does.
+/// How many of the last directories stay open. Of the others, every 64th does.
 const OPEN: usize = 64;
 
-/// A way from a root to the directory that was asked for last.
+/// The path from a root to the directory that was requested last.
 pub(super) struct Trail {
     root: OwnedFd,
     names: Vec<Vec<u8>>,
@@ -21,7 +21,7 @@ pub(super) struct Trail {
 }
 
 impl Trail {
-    /// A way that is still at its root.
+    /// Begins at the root.
     pub(super) fn new(root: OwnedFd) -> Self {
         Self {
             root,
@@ -30,14 +30,14 @@ impl Trail {
         }
     }
 
-    /// Another one from the same root.
+    /// Another trail from the same root.
     pub(super) fn again(&self) -> Result<Self> {
         let root = self.root.try_clone();
         root.map(Self::new)
             .map_err(|source| Error::io("open", "destination", source))
     }
 
-    /// Goes to the directory with these names from the root on.
+    /// Goes to the directory with these names, relative to the root.
     pub(super) fn go(&mut self, names: &[Vec<u8>]) -> Result<BorrowedFd<'_>> {
         let same = self.names.iter().zip(names).take_while(|(a, b)| a == b);
         let same = same.count();
@@ -49,7 +49,7 @@ impl Trail {
         self.here()
     }
 
-    /// Into a directory.
+    /// Enters a directory.
     pub(super) fn enter(&mut self, name: &[u8]) -> Result<()> {
         if self.names.len() >= disk::DEPTH_MAX {
             return Err(disk::too_deep(Path::new(
@@ -68,13 +68,13 @@ impl Trail {
         Ok(())
     }
 
-    /// Out of it.
+    /// Leaves a directory.
     pub(super) fn leave(&mut self) {
         self.names.pop();
         self.open.pop();
     }
 
-    /// The directory that the way leads to.
+    /// The current directory.
     pub(super) fn here(&mut self) -> Result<BorrowedFd<'_>> {
         let last = self.open.iter().rposition(Option::is_some);
         let first_closed = last.map_or(0, |at| at + 1);

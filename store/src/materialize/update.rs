@@ -1,8 +1,8 @@
-//! A destination that is there already, brought to what is wanted.
+//! Brings an existing destination to the wanted tree.
 //!
-//! The record of the new tree is on disk before the first step is taken, beside the one that was settled; when all is
-//! done the mark names the new one, and the others go. So whoever comes after an interruption knows all that may have
-//! been made, and a pass that changes nothing writes nothing.
+//! The record of the new tree is on disk before the first step is taken, beside the settled record. When everything is
+//! done, the mark names the new record, and the others are removed. So after an interruption the records describe
+//! everything that may have been made. A pass that changes nothing writes nothing.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
@@ -15,24 +15,24 @@ use super::*;
 use crate::host::pool::stamped_open;
 use crate::host::saved::Notes;
 
-/// What a walk over a destination found out.
+/// The result of comparing a destination with the wanted tree.
 struct Compared {
     known: Known,
     made: Made,
     has_read: bool,
-    /// What was walked over is what is changed, wherever the path leads by now.
+    /// The open directory. It is changed even if its path leads elsewhere by now.
     root: OwnedFd,
 }
 
-/// What a directory says that it was made as, while it is brought to something else: a process with another pool, or
-/// another path to it, sees no claim of this one, and stamps it before it looks at what is there.
+/// The stamp of a directory while it is being updated. A process that uses another pool, or another path to the
+/// directory, does not see the claim of this one; it stamps the directory before it looks at the content.
 struct Stamp {
     root: OwnedFd,
     text: Mutex<Option<Vec<u8>>>,
 }
 
 impl Stamp {
-    /// Of the open directory of a mark; none, where it says something else by now.
+    /// The stamp of a mark's open directory; none, if the directory has another stamp by now.
     fn of(pool: &Pool, mark: &Mark, root: OwnedFd) -> Option<Self> {
         let text = stamped_open(&root);
         let is_its = pool.is_stamp_of(mark, text.as_deref());
@@ -42,13 +42,13 @@ impl Stamp {
         })
     }
 
-    /// Whether it still says so. Where its file system has no attributes it never says anything.
+    /// Whether the directory still has the stamp. On a file system without attributes there never is one.
     fn is_there(&self) -> bool {
         let text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
         stamped_open(&self.root) == *text
     }
 
-    /// It was stamped with the record of this mark.
+    /// Records that the directory was stamped with the record of this mark.
     fn renew(&self, mark: &Mark) {
         if let Some(record) = &mark.stamp {
             let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,7 +65,7 @@ impl Task<'_> {
         old: Option<Mark>,
         fence: Fence<'_>,
     ) -> Result<MaterializeReport> {
-        // From here on the path is not followed again: somebody else may lead it elsewhere at any moment.
+        // From here on, the path is not followed again, since somebody may redirect it at any moment.
         let root = open_root(destination)?;
         let is_taken_over = old.is_none();
         let old = match old {
@@ -83,7 +83,7 @@ impl Task<'_> {
         self.check_not_set_back(destination, &old)?;
         let mut compared = self.compare(destination, root, &old)?;
         if is_taken_over {
-            // All that is there was counted before.
+            // Everything there was counted before.
             compared.made.overruled = Overruled::default();
         }
         self.close_to_others(destination, &compared.root)?;
@@ -99,7 +99,7 @@ impl Task<'_> {
             _ => self.bring(destination, &compared, fence)?,
         };
         if !is_whole {
-            // The next pass looks at all of it again, with all that is known.
+            // The next pass compares all of it again, with all records.
             return Ok(report);
         }
         let mut mark = self.mark(destination, (compared.root.as_fd(), b"."))?;
@@ -126,7 +126,7 @@ impl Task<'_> {
         Ok(report)
     }
 
-    /// That the store has not been brought back from a copy that knows less than the directory does.
+    /// Checks that the store was not restored from a copy that is older than the directory.
     fn check_not_set_back(&self, destination: &Path, mark: &Mark) -> Result<()> {
         let name = &self.request.spec.name;
         if !mark.is_from(self.store.format().id, name) || self.options().overrules {
@@ -134,7 +134,7 @@ impl Task<'_> {
         }
         let notes = Notes::of(self.store.cache_dir(), destination);
         let note = notes.and_then(|notes| notes.read_of(name));
-        // A save since then took the place of what the tree was made from.
+        // If the tree was saved since, the saved version replaces the one that the tree was made from.
         let made = mark.known();
         let known = match note.map(|note| (note.made == Some(mark.into()), note.known())) {
             Some((counts, saved)) if counts || saved.version > made.version => saved,
@@ -144,7 +144,7 @@ impl Task<'_> {
         self.store.check_had(state, name, known, destination)
     }
 
-    /// A directory of somebody else, as one in which nothing was made yet.
+    /// Takes over somebody else's directory, as one in which nothing was made yet.
     fn take_over(&self, destination: &Path, root: BorrowedFd<'_>) -> Result<Mark> {
         if !self.request.force && !disk::is_empty(root) {
             return Err(exchanged(destination));
@@ -160,7 +160,7 @@ impl Task<'_> {
         Ok(mark)
     }
 
-    /// A tree that others could read until now is its user's alone before anything private comes into it.
+    /// Closes a tree that others could read, before anything private is added to it.
     fn close_to_others(&self, destination: &Path, root: impl AsFd) -> Result<()> {
         let failed = |errno| disk::failed("make private", destination, errno);
         let mode = fs::fstat(&root).map_err(failed)?.st_mode;
@@ -204,8 +204,8 @@ impl Task<'_> {
         })
     }
 
-    /// What was saved to this ref since the tree was made or brought up to date last. The ref has it, so that it is no
-    /// change of a job any more. Of what is made with other names or in the place of links the ref has nothing.
+    /// What was saved to this ref since the tree was last made or updated. The ref has it, so it is no change of a job
+    /// any more. None, if the paths of tree and ref differ, or links were flattened.
     fn saved(&self, destination: &Path, mark: &Mark) -> Option<Saved> {
         let spec = &self.request.spec;
         let made_from: RefSpec = mark.source.parse().ok()?;
@@ -242,7 +242,7 @@ impl Task<'_> {
         Ok(report)
     }
 
-    /// Writes down what will have been made, and makes it. The name of the record.
+    /// Writes the record of the new tree, and makes the tree. Returns the name of the record.
     fn bring(
         &self,
         destination: &Path,
@@ -268,7 +268,7 @@ impl Task<'_> {
             self.apply(made, (&room, root), fence, &is_begun)
         });
         if done.is_err() && !is_begun.get() && before.is_none() && fence().is_ok() {
-            // The tree is what it was.
+            // The tree was not changed.
             self.pool
                 .forget_records(destination, std::slice::from_ref(&record));
         }
@@ -276,8 +276,8 @@ impl Task<'_> {
         Ok((record, report, is_whole))
     }
 
-    /// Does something that only the holder of the claim may do, and looks at the claim before and after. Whoever has
-    /// lost it leaves word that the tree may be a mix: his record, which the one that took over may have removed.
+    /// Does something that only the holder of the claim may do, and checks the claim before and after. If the claim was
+    /// lost, the tree may be a mix: writes the record again, which the process that took over may have removed.
     fn fenced<T>(
         &self,
         destination: &Path,
@@ -293,7 +293,7 @@ impl Task<'_> {
         Err(lost)
     }
 
-    /// A file that was made before: another one takes its place, unless a job changed it.
+    /// Replaces a single file that was made before, unless a job changed it.
     pub(super) fn file_again(
         &self,
         destination: &Path,
@@ -402,7 +402,7 @@ impl Task<'_> {
     }
 }
 
-/// A single file that a job changed.
+/// Counts a single file that a job changed.
 fn file_of_job(destination: &Path) -> Overruled {
     let mut overruled = Overruled::default();
     let bytes = std::fs::symlink_metadata(destination).map_or(0, |found| found.len());

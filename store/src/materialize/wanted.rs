@@ -1,4 +1,4 @@
-//! The tree that is wanted: a ref's, as the request filters and flattens it, entry by entry with its times.
+//! The wanted tree: the tree of a ref, filtered and flattened as requested, entry by entry with its times.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,9 +15,9 @@ use crate::read::{Reader, TimesReader};
 use crate::remedy::{Note, Remedy};
 use crate::wanted::Wanted as Globbed;
 
-/// Largest file that is taken for a ref of a hub cache, which some clients rewrite in place.
+/// The largest file that may be a ref of a hub cache; some clients rewrite those in place.
 const HUB_REF_BYTES_MAX: u64 = 256;
-/// Links out of the destination that are counted, and those that are named.
+/// Most links out of the destination that are counted, and that are named.
 const OUTSIDE_MAX: usize = 1000;
 const NAMED_MAX: usize = 5;
 
@@ -27,44 +27,44 @@ pub(super) struct Wanted<'m> {
     request: &'m MaterializeRequest,
     filter: Globbed,
     times: TimesReader<'m>,
-    /// Symlinks as seen from the destination.
+    /// Resolves symlinks relative to the destination.
     inside: Links<'m>,
-    /// Symlinks as seen from the root of the version, for `--flatten`.
+    /// Resolves symlinks relative to the root of the version, to flatten them.
     whole: Links<'m>,
     limit: FlattenLimit,
     levels: Vec<Level>,
-    /// Names from the destination on.
+    /// The current path below the destination.
     path: Vec<Vec<u8>>,
-    /// Names from the root of the version on, symlinks resolved.
+    /// The current path in the version, with symlinks resolved.
     canonical: Vec<Vec<u8>>,
     next: Option<Below>,
-    /// The version is private.
+    /// Whether the version is private.
     is_for_one: bool,
-    /// Every file is a copy.
+    /// Whether every file is copied.
     is_copied: bool,
     outside: Outside,
 }
 
-/// Links that are made although they lead out of the destination, by their paths; no more than a note can use.
+/// Paths of links that are made although they lead out of the destination; no more than a note can use.
 #[derive(Clone, Default)]
 pub(super) struct Outside(Arc<Mutex<BTreeSet<Vec<u8>>>>);
 
 struct Level {
     entries: std::vec::IntoIter<TreeEntry>,
-    /// Behind a flattened symlink: the time of that link holds for all.
+    /// The time of the flattened symlink that leads here, if one does; it applies to everything below.
     time: Option<Time>,
-    /// Where the walk was, before it went through a flattened symlink.
+    /// Where the walk was before it went through a flattened symlink.
     came_from: Option<Vec<Vec<u8>>>,
 }
 
-/// The directory that was told last.
+/// The directory that was returned last.
 struct Below {
     name: Vec<u8>,
     content: Content,
     time: Option<Time>,
-    /// Its entries, whose times are passed over with it.
+    /// The number of its entries, whose times are skipped with it.
     entries: u64,
-    /// Where a flattened symlink leads.
+    /// The path that a flattened symlink leads to.
     canonical: Option<Vec<Vec<u8>>>,
 }
 
@@ -93,7 +93,7 @@ impl<'m> Wanted<'m> {
         })
     }
 
-    /// Into the tree itself; its time.
+    /// Enters the root of the tree and returns its time.
     pub(super) fn begin(&mut self, content: &Content) -> Result<Time> {
         let time = self.times.next()?;
         let entries = self.reader.tree(content)?.into_iter();
@@ -105,11 +105,11 @@ impl<'m> Wanted<'m> {
         Ok(time)
     }
 
-    /// What is wanted, where that is one file or symlink and no tree.
+    /// Returns what is wanted, if that is a single file or symlink.
     pub(super) fn alone(&mut self, node: &Node) -> Result<Thing> {
         let time = self.times.next()?;
         let name = self.canonical.pop().unwrap_or_default();
-        // Everybody whom a directory lets in can read what the pool has, and here no directory is made.
+        // A private file is copied: no private directory protects it here, and pool files are readable by others.
         self.is_copied = self.is_for_one;
         self.thing(&name, node, time, None)
     }
@@ -158,14 +158,14 @@ impl<'m> Wanted<'m> {
         }
     }
 
-    /// Small files are edited in place by tools, and refs of a hub cache are rewritten in place by its clients.
+    /// Whether a file must be a private copy: tools edit small files in place, and clients rewrite refs of a hub cache.
     fn is_private(&self, size: u64) -> bool {
         let is_hub_ref =
             || size <= HUB_REF_BYTES_MAX && self.path.iter().any(|name| name == b"refs");
         self.is_copied || size <= self.request.copy_below_bytes || is_hub_ref()
     }
 
-    /// What a symlink leads to, in its place.
+    /// Returns the target of a symlink in its place.
     fn flattened(&mut self, name: &[u8], target: &[u8], time: Time) -> Result<Thing> {
         match self.whole.follow(&self.canonical, target)? {
             Leads::To(
@@ -197,7 +197,7 @@ impl<'m> Wanted<'m> {
     }
 
     fn check_target(&mut self, name: &[u8], target: &[u8]) -> Result<()> {
-        // If nothing is written, nothing leads out.
+        // If nothing is written, nothing leads outside.
         let is_free = self.request.destination.is_none();
         if is_free || Links::stays_inside(self.path.len(), target) {
             return Ok(());
@@ -209,7 +209,7 @@ impl<'m> Wanted<'m> {
             self.outside.add(self.path_of(name));
             return Ok(());
         }
-        // What leads out of the part that was asked for may still lead to something in the version.
+        // A link that leads out of the requested part may still lead to something in the version.
         let has_file = !self.request.spec.path.is_empty()
             && matches!(self.whole.follow(&self.canonical, target)?, Leads::To(..));
         let error = Error::new(
@@ -244,7 +244,7 @@ impl<'m> Wanted<'m> {
         self.filter.takes(self.reader, &path, &entry.node)
     }
 
-    /// Times of what is not wanted are read and thrown away.
+    /// Skips the times of entries that are not wanted.
     fn pass_over(&mut self, entries: u64, inherited: Option<Time>) -> Result<()> {
         match inherited {
             None => self.times.skip(entries),

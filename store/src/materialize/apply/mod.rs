@@ -1,8 +1,8 @@
-//! Carrying out a plan: first what is new, then what is different, last what is gone, and the times of directories.
+//! Carries out a plan: first what is new, then what is different, last what is gone, and the times of directories.
 //!
-//! Nothing is decided here. Each step looks again at the claim, which another process may have taken over while this
-//! one was suspended, and at what it replaces or removes, which a job may have changed since the plan was made. What
-//! the pool lacks is postponed and fetched together.
+//! Nothing is decided here. Each step first checks the claim, which another process may have taken over while this one
+//! was suspended, and what it replaces or removes, which a job may have changed since the plan was made. Files that the
+//! pool lacks are postponed and fetched together.
 
 mod place;
 mod side_by_side;
@@ -21,14 +21,14 @@ use crate::host::pool::{Pool, Room, disk};
 use crate::progress::Progress;
 use crate::read::Reader;
 
-/// Files that are put off before the pool is filled with them.
+/// Most files that are postponed before the pool is filled with them.
 const WAITING_MAX: usize = 16 << 10;
-/// Bytes of such files.
+/// Most bytes of such files.
 const WAITING_BYTES_MAX: u64 = 1 << 30;
-/// Bytes of the paths that lead to them.
+/// Most bytes of their paths.
 const WAITING_PATHS_MAX: usize = 16 << 20;
 
-/// Whether this process still is the one that works on the tree.
+/// Fails when another process has taken over the tree.
 pub(super) type Fence<'f> = &'f (dyn Fn() -> Result<()> + Sync);
 
 /// Carries out plans in one destination.
@@ -38,23 +38,23 @@ pub(super) struct Apply<'m> {
     progress: &'m dyn Progress,
     fence: Fence<'m>,
     placer: Placer<'m>,
-    /// Where things are made before they are renamed into place.
+    /// The directory in which things are made before they are renamed into place.
     room: OwnedFd,
     trail: Trail,
     waiting: Vec<Waiting>,
     waiting_bytes: u64,
     waiting_paths: usize,
-    /// A step was taken, or tried, that changes the tree.
+    /// Whether any step that changes the tree was taken or tried.
     pub(super) is_begun: bool,
-    /// A job was quicker somewhere: not all is as the plan says.
+    /// Whether a job changed something first, so that the tree differs from the plan.
     pub(super) is_overtaken: bool,
     pub(super) report: MaterializeReport,
 }
 
-/// The names that lead to a directory; neighbours share them.
+/// The names that lead to a directory; entries of one directory share them.
 type Dir = Arc<Vec<Vec<u8>>>;
 
-/// A step that is put off.
+/// A postponed step.
 struct Waiting {
     dir: Dir,
     name: Vec<u8>,
@@ -117,7 +117,7 @@ impl<'m> Apply<'m> {
             if op.phase() != Some(phase) {
                 return Ok(());
             }
-            // What replaces something is put off with all that makes way for it.
+            // A step that replaces something is postponed together with the steps that make room for it.
             if phase == Phase::Replace {
                 return apply.put_off(way, op);
             }
@@ -149,7 +149,7 @@ impl<'m> Apply<'m> {
         Ok(())
     }
 
-    /// A file or symlink that comes where nothing is: now, or when the pool has it.
+    /// Makes a file or symlink where nothing is: now, or once the pool has the file.
     fn make_or_put_off(&mut self, way: &mut Way, op: Op) -> Result<()> {
         let bytes = match &op {
             Op::Make(thing, ..) => size(thing),
@@ -215,7 +215,7 @@ fn placing(thing: &Thing) -> Option<Placing> {
     }
 }
 
-/// The path of an entry, of which neighbours share the directory.
+/// The path of an entry; entries of one directory share its names.
 #[derive(Default)]
 struct Way {
     names: Vec<Vec<u8>>,
@@ -233,7 +233,7 @@ impl Way {
         }
     }
 
-    /// The root has an empty name.
+    /// Splits the path; the root has an empty name.
     fn dir_and_name(&self) -> (&[Vec<u8>], &[u8]) {
         match self.names.split_last() {
             Some((name, above)) => (above, name),

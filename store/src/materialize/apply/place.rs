@@ -1,14 +1,14 @@
-//! What was put off: the pool is filled with it, and it is placed; again, if the pool was emptied in between.
+//! Postponed steps: fills the pool with their files and takes them, again if files were evicted in between.
 
 use super::*;
 use crate::error::Error;
 use crate::materialize::fill::{Wanted, fill};
 
-/// How often the pool may lose a file again between filling and linking.
+/// How often the pool may lose a file between filling and linking.
 const ATTEMPTS_MAX: u32 = 8;
 
 impl Apply<'_> {
-    /// Places everything that was put off.
+    /// Takes all postponed steps.
     pub(super) fn place_waiting(&mut self) -> Result<()> {
         self.waiting_bytes = 0;
         self.waiting_paths = 0;
@@ -33,7 +33,7 @@ impl Apply<'_> {
         .hint("raise the pool's limits, or give it more room"))
     }
 
-    /// Takes one step after the other; returns those for which the pool lacks the file.
+    /// Takes the steps one after another. Returns those whose files the pool lacks.
     fn place_in_order(&mut self, waiting: Vec<Waiting>) -> Result<Vec<Waiting>> {
         let mut missing = Vec::new();
         for item in waiting {

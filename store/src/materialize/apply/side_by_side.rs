@@ -1,12 +1,12 @@
-//! Placing on several threads: what was put off in a new tree, directory by directory.
+//! Takes the postponed steps of a new tree on several threads, directory by directory.
 //!
-//! Only where nothing can be in the way: each file gets its own name, and no room is needed.
+//! This is only possible if nothing can be in the way: each file is made under its own name, and not in a room first.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::*;
 
-/// What one thread has done.
+/// The work of one thread.
 struct Part<'m> {
     fence: Fence<'m>,
     placer: Placer<'m>,
@@ -15,11 +15,11 @@ struct Part<'m> {
     missing: Vec<Waiting>,
 }
 
-/// Items by directory, not taken yet.
+/// Postponed steps by directory, not taken yet.
 type Queue = Mutex<std::vec::IntoIter<Vec<Waiting>>>;
 
 impl<'m> Apply<'m> {
-    /// Places files of a tree that nobody else sees yet; returns those that the pool does not have.
+    /// Places files of a tree that nobody else sees yet. Returns those that the pool lacks.
     pub(super) fn place_side_by_side(&mut self, waiting: Vec<Waiting>) -> Result<Vec<Waiting>> {
         self.is_begun = true;
         let queue = Mutex::new(by_directory(waiting).into_iter());
@@ -43,7 +43,7 @@ impl<'m> Apply<'m> {
                     while let Some(items) = next(queue) {
                         let placed = host.check_stop().and_then(|()| part.directory(items));
                         if let Err(error) = placed {
-                            // The others need not go on.
+                            // Empties the queue, so that the other threads stop.
                             while next(queue).is_some() {}
                             return Err(error);
                         }
@@ -99,7 +99,7 @@ impl Part<'_> {
 }
 
 impl Waiting {
-    /// Whether it is a file of a directory that nobody else sees yet.
+    /// Whether the step makes a file in a directory that nobody else sees yet.
     pub(super) fn is_fresh_file(&self) -> bool {
         matches!(self.op, Op::Make(Thing::File { .. }, _, true))
     }
@@ -109,7 +109,7 @@ fn next(queue: &Queue) -> Option<Vec<Waiting>> {
     queue.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
-/// Neighbours in one directory together.
+/// Groups consecutive steps in one directory.
 fn by_directory(waiting: Vec<Waiting>) -> Vec<Vec<Waiting>> {
     let mut groups: Vec<Vec<Waiting>> = Vec::new();
     for item in waiting {

@@ -1,4 +1,4 @@
-//! One step of a plan: a few system calls, after a look at the claim and at what is about to go.
+//! One step of a plan: a few system calls, after a check of the claim and of what is about to be replaced.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -14,11 +14,11 @@ use crate::host::walk::Stat;
 use crate::materialize::diff::{Seen, Why};
 use crate::materialize::shown;
 
-/// What a thing is called in the room.
+/// The name in the room of a thing that is made.
 const NEXT: &str = "next";
 
 impl Apply<'_> {
-    /// Makes or replaces a file or symlink; false, when the pool does not have the file.
+    /// Makes or replaces a file or symlink. Returns false when the pool lacks the file.
     pub(super) fn place_one(&mut self, dir: &[Vec<u8>], name: &[u8], op: &Op) -> Result<bool> {
         match op {
             Op::Make(thing, _, true) => {
@@ -41,7 +41,7 @@ impl Apply<'_> {
         }
     }
 
-    /// Makes something in the room and renames it into place, so that nobody sees it half done.
+    /// Makes a thing in the room and renames it into place, so that nobody sees it half done.
     fn by_rename(
         &mut self,
         dir: &[Vec<u8>],
@@ -80,7 +80,7 @@ impl Apply<'_> {
         match fs::renameat_with(room, NEXT, at, name, RenameFlags::NOREPLACE) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => self.kept(dir, name).map(|()| true),
-            // Not every file system can do it without replacing.
+            // Not every file system can rename without replacing.
             Err(Errno::INVAL) if self::seen(at, name).map_err(failed)?.is_none() => {
                 fs::renameat(room, NEXT, at, name).map_err(failed)?;
                 Ok(true)
@@ -90,7 +90,7 @@ impl Apply<'_> {
         }
     }
 
-    /// Takes any other step.
+    /// Takes a step of any other kind.
     pub(super) fn step(&mut self, dir: &[Vec<u8>], name: &[u8], op: &Op) -> Result<()> {
         (self.fence)()?;
         self.is_begun = true;
@@ -128,7 +128,7 @@ impl Apply<'_> {
         match fs::unlinkat(at, name, AtFlags::empty()) {
             Ok(()) => self.report.removed += 1,
             Err(Errno::NOENT) => {}
-            // A job has put a directory there: it is the job's.
+            // A job has put a directory there, which stays.
             Err(Errno::ISDIR | Errno::PERM) => return self.kept(dir, name),
             Err(errno) => return Err(failed(errno)),
         }
@@ -147,7 +147,7 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Sets the time of a directory, unless it has it.
+    /// Sets the time of a directory, unless it is right.
     pub(super) fn settle(&mut self, way: &[Vec<u8>], time: Time) -> Result<()> {
         (self.fence)()?;
         let at = self.trail.go(way)?;
@@ -158,7 +158,7 @@ impl Apply<'_> {
         fs::futimens(at, &stamps(time)).map_err(failed)
     }
 
-    /// A job was quicker.
+    /// Reports a path that stays because a job changed it first.
     fn kept(&mut self, dir: &[Vec<u8>], name: &[u8]) -> Result<()> {
         let way: Vec<&[u8]> = dir.iter().map(Vec::as_slice).chain([name]).collect();
         self.is_overtaken = true;
@@ -167,7 +167,7 @@ impl Apply<'_> {
     }
 }
 
-/// What a file or symlink looks like; none, when nothing is there. A directory looks like nothing that was planned.
+/// What a file or symlink looks like; none, if there is nothing. A directory never matches what was planned.
 fn seen(dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Option<Seen>> {
     match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {

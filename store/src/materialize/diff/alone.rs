@@ -1,4 +1,4 @@
-//! Plans without a walk: for one file, and for nothing at all.
+//! Plans without a walk: for a single file, and for no change at all.
 
 use std::fs::File;
 
@@ -8,7 +8,7 @@ use crate::format::{Content, Time};
 use crate::host::pool::PoolKey;
 use crate::host::walk::Stat;
 
-/// Steps to one file or symlink under `name`, where nothing is.
+/// Plans one file or symlink under `name`, where nothing is.
 pub(in crate::materialize) fn alone(
     name: &[u8],
     thing: Thing,
@@ -30,7 +30,7 @@ pub(in crate::materialize) fn alone(
     made(steps, records, counts)
 }
 
-/// No step.
+/// Plans no step.
 pub(in crate::materialize) fn nothing((plan, record): (File, File)) -> Result<Made> {
     made(
         ListWriter::new(plan)?,
@@ -39,7 +39,7 @@ pub(in crate::materialize) fn nothing((plan, record): (File, File)) -> Result<Ma
     )
 }
 
-/// No step, because the destination itself stays as it is.
+/// Plans no step, because the destination itself stays as it is.
 pub(in crate::materialize) fn kept(why: Why, (plan, record): (File, File)) -> Result<Made> {
     let mut steps = ListWriter::new(plan)?;
     steps.push(&[], &Op::Keep(why))?;
@@ -58,7 +58,7 @@ fn made(steps: ListWriter<Op>, records: ListWriter<Thing>, counts: Counts) -> Re
     })
 }
 
-/// An empty disk, for a tree that is new.
+/// An empty disk, for a new tree.
 pub(in crate::materialize) struct Nothing;
 
 impl Lies for Nothing {

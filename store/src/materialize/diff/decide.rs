@@ -1,8 +1,8 @@
-//! What becomes of one name: the branches of a walk, by what is wanted there, what was made and what lies there.
+//! Decides about one name, by what is wanted, what was made and what is on the disk.
 //!
 //! | | nothing there | as it was made | a job's |
 //! |---|---|---|---|
-//! | wanted | make it; keep it away, if a job deleted it | replace it, unless it is as wanted | keep and name it |
+//! | wanted | make it, unless a job deleted it | replace it, unless it is as wanted | keep and name it |
 //! | not wanted | | remove it | keep it; name it, if it was made once |
 
 use super::*;
@@ -29,7 +29,7 @@ impl Diff<'_> {
         }
     }
 
-    /// A directory that is there already.
+    /// Enters a directory that is wanted and exists.
     fn shared_dir(&mut self, time: Time, made: &Candidates) -> Result<()> {
         self.counts.unchanged += 1;
         let thing = Thing::Dir { time };
@@ -44,14 +44,14 @@ impl Diff<'_> {
         Ok(())
     }
 
-    /// Into a directory that is there, in records and on the disk.
+    /// Enters an existing directory, in the records and on the disk.
     fn enter_made(&mut self) -> Result<()> {
         self.records.enter();
         let name = self.path.last().cloned().unwrap_or_default();
         self.lies.enter(&name)
     }
 
-    /// A directory is wanted where something else lies.
+    /// Handles a wanted directory where something else is.
     fn dir_for_file(&mut self, wanted: Thing, found: &Stat, made: &Candidates) -> Result<()> {
         if self.whose(found, None, made)? == Whose::Jobs {
             if !self.options.overrules {
@@ -64,7 +64,7 @@ impl Diff<'_> {
         self.make(wanted, Phase::New, false)
     }
 
-    /// A file or symlink is wanted where a directory lies.
+    /// Handles a wanted file or symlink where a directory is.
     fn file_for_dir(&mut self, wanted: Thing, found: &Stat, made: &Candidates) -> Result<()> {
         if self.options.overrules {
             self.changed();
@@ -82,7 +82,7 @@ impl Diff<'_> {
         Ok(())
     }
 
-    /// A file or symlink is wanted where one lies.
+    /// Handles a wanted file or symlink where one is.
     fn file(&mut self, wanted: Thing, found: &Stat, made: &Candidates) -> Result<()> {
         match self.whose(found, Some(&wanted), made)? {
             Whose::Wanted => self.unchanged(&wanted, found)?,
@@ -102,7 +102,7 @@ impl Diff<'_> {
         Ok(())
     }
 
-    /// Something goes by a step that is planned: what of it is a job's is counted, and named first.
+    /// Handles something that a planned step removes: counts what a job changed in it, and names the first paths.
     fn doom(&mut self, found: &Stat, made: &Candidates, then: Option<Thing>) -> Result<()> {
         if found.is_dir() {
             let name = self.path.last().cloned().unwrap_or_default();
@@ -114,7 +114,7 @@ impl Diff<'_> {
                 }
                 return Ok(());
             }
-            // What cannot be looked into counts as one.
+            // A directory that cannot be opened counts as one path.
             self.overrule(found);
         } else if self.whose(found, None, made)? == Whose::Jobs {
             self.overrule(found);
@@ -122,7 +122,7 @@ impl Diff<'_> {
         self.instead(then)
     }
 
-    /// The request says that something of a job's goes.
+    /// Counts something of a job that the request allows to remove.
     fn overrule(&mut self, found: &Stat) {
         let bytes = match FileType::from_raw_mode(found.mode) {
             FileType::RegularFile => found.size,
@@ -162,7 +162,7 @@ impl Diff<'_> {
         Ok(())
     }
 
-    /// Makes what is wanted under a name that is free by then.
+    /// Makes what is wanted, under a name that is free by then.
     pub(super) fn make(&mut self, thing: Thing, phase: Phase, is_fresh: bool) -> Result<()> {
         self.record.push(&self.path, &thing)?;
         if let Thing::Dir { time } = thing {
@@ -176,7 +176,7 @@ impl Diff<'_> {
         Ok(())
     }
 
-    /// What a job deleted is not made again, and what was made is remembered.
+    /// Leaves something deleted that a job deleted, and remembers what was made there.
     fn keep_deleted(&mut self, wanted: &Thing, made: &Candidates) -> Result<()> {
         self.keep(Why::Deleted)?;
         self.remember(made)?;
@@ -214,7 +214,7 @@ impl Diff<'_> {
         Ok(())
     }
 
-    /// Something lies where the version has nothing.
+    /// Handles something that the version does not have.
     pub(super) fn unwanted(&mut self, found: &Stat, made: &Candidates) -> Result<()> {
         let phase = match self.stack.last().map(|level| level.mode) {
             Some(Mode::Doomed) => return self.doom(found, made, None),

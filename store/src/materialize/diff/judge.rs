@@ -1,8 +1,8 @@
-//! Whose is the file that is there? It is as wanted, as the store made it, or changed by a job.
+//! Whether a file is as wanted, as the store made it, or changed by a job.
 //!
-//! A linked file is known by its inode, or by its bytes where the pool has another one by now. A private copy that has
-//! the size and time with which it was made, and that nothing has touched since the tree was settled, needs no reading;
-//! any other is read before it is taken for a job's.
+//! A linked file is recognized by its inode, or by its bytes if the pool has another inode by now. A private copy with
+//! the size and time with which it was made is not read if nothing has touched it since the tree was settled. Any other
+//! file is read before it counts as a job's.
 
 use rustix::fs::FileType;
 
@@ -13,18 +13,18 @@ use crate::host::walk::Stat;
 use crate::materialize::list::Thing;
 use crate::materialize::records::Candidates;
 
-/// Whose something is.
+/// The origin of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::materialize) enum Whose {
-    /// As the version wants it.
+    /// It is as the version wants it.
     Wanted,
-    /// As the store made it for another version, or a pool file that somebody wrote to through a link.
+    /// The store made it for another version, or it is a pool file that somebody wrote to through a link.
     Made,
-    /// A job's.
+    /// A job made or changed it.
     Jobs,
 }
 
-/// Judges what lies under `name` where `wanted` is to be.
+/// Judges the file under `name`, where `wanted` is to be.
 pub(in crate::materialize) fn judge(
     lies: &mut dyn Lies,
     options: &Options,
@@ -55,15 +55,15 @@ pub(in crate::materialize) fn judge(
         && found.mtime == POOL_TIME
         && matches!(found.mode & 0o7777, 0o444 | 0o555)
         && found.nlink > 1;
-    // Nothing is known of the tree, but nobody else makes such files, and no bytes go with this name.
+    // Nothing is known of the tree, but only pools make such files, and the bytes have other names.
     if options.is_unknown && looks_pooled && wanted.is_some() {
         return Ok(Whose::Made);
     }
     Ok(Whose::Jobs)
 }
 
-/// Whether it is a pool file that somebody changed through one of its links, be it no more than its mode: taken for a
-/// copy, it would be one that other trees share.
+/// Whether the file is a pool file that somebody changed through one of its links, even if only its mode. It must not
+/// pass for a copy, since other trees share it.
 fn is_broken_link(lies: &mut dyn Lies, key: &PoolKey, found: &Stat) -> Result<bool> {
     let may_be = kind(found) == FileType::RegularFile && found.nlink > 1 && !is_intact(key, found);
     Ok(may_be && lies.is_written_through(key, found)?)
@@ -115,21 +115,21 @@ fn is_made(
         } if kind(found) == FileType::RegularFile => Ok(is_pool_file(lies, (name, found), key)?
             || (!is_private && lies.is_written_through(key, found)?)
             || is_copy(lies, (name, found), key, candidates)?
-            // As it was made, but for its bytes, or some of them: a power cut took them. Whoever shortens a file
-            // changes its time.
+            // As it was made, except that a power cut took some or all of its bytes. Anyone who shortens a file changes
+            // its time.
             || (found.mtime == *time && found.size <= key.content.size && lies.may_be_torn())),
         _ => Ok(false),
     }
 }
 
-/// Whether it is the pool's file of `key`. What only looks like it may be that of another content, which a job moved or
-/// linked here, or a job's own: where the pool has another inode by now, or none, the bytes tell.
+/// Whether the file is the pool's file of `key`. A file that only looks like it may have another content that a job
+/// moved or linked here. So if the pool has another inode by now, or none, the bytes decide.
 fn is_pool_file(lies: &mut dyn Lies, (name, found): (&[u8], &Stat), key: &PoolKey) -> Result<bool> {
     Ok(is_intact(key, found)
         && (lies.is_pooled(key, found)? || lies.has_bytes(name, &key.content)?))
 }
 
-/// Whether a file of its own has the bytes of `key`.
+/// Whether the file has the bytes of `key` in an inode of its own.
 fn is_copy(
     lies: &mut dyn Lies,
     (name, found): (&[u8], &Stat),

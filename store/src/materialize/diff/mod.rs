@@ -1,4 +1,4 @@
-//! The difference between what was made, what is wanted and what lies on the disk, as a list of steps.
+//! The difference between what was made, what is wanted and what is on the disk, as a list of steps.
 //!
 //! ```text
 //! records -+
@@ -6,8 +6,8 @@
 //! disk ----+
 //! ```
 //!
-//! Nothing is changed here, and nothing is asked but the three: a plan can be made, printed and thrown away.
-//! What a job changed, added or deleted is kept and named, unless the request says otherwise.
+//! Nothing is changed here, and the plan depends on nothing but these three, so a plan can be made, printed and thrown
+//! away. What a job changed, added or deleted is kept and named, unless the request says otherwise.
 
 mod alone;
 mod decide;
@@ -34,56 +34,56 @@ pub(super) use op::{Op, Phase, Seen};
 
 /// The wanted tree, entry by entry.
 pub(super) trait Wants {
-    /// The next entry of the directory; at its end none, and the walk is in the directory above again.
+    /// Returns the next entry of the directory. At its end, returns none and goes back to the directory above.
     fn next(&mut self) -> Result<Option<(Vec<u8>, Thing)>>;
-    /// Into the directory that was told last.
+    /// Enters the directory that was returned last.
     fn enter(&mut self) -> Result<()>;
-    /// Past it.
+    /// Skips that directory.
     fn skip(&mut self) -> Result<()>;
 }
 
-/// What lies on the disk.
+/// What is on the disk.
 pub(super) trait Lies {
-    /// Into a directory.
+    /// Enters a directory.
     fn enter(&mut self, name: &[u8]) -> Result<()>;
-    /// Out of it.
+    /// Leaves a directory.
     fn leave(&mut self);
     /// The names in the directory, sorted.
     fn names(&mut self) -> Result<Vec<Vec<u8>>>;
-    /// What is under a name.
+    /// The attributes of a name; none, if it does not exist.
     fn stat(&mut self, name: &[u8]) -> Result<Option<Stat>>;
-    /// Of the directory itself.
+    /// The time of the current directory itself.
     fn own_time(&mut self) -> Result<Time>;
     /// The target of a symlink.
     fn target(&mut self, name: &[u8]) -> Result<Vec<u8>>;
-    /// Whether it is the pool's file of this key, as that was left.
+    /// Whether the file is the unchanged pool file of this key.
     fn is_pooled(&mut self, key: &PoolKey, found: &Stat) -> Result<bool>;
-    /// Whether it is the inode of a pool file that somebody wrote to.
+    /// Whether the file is the inode of a pool file that somebody wrote to.
     fn is_written_through(&mut self, key: &PoolKey, found: &Stat) -> Result<bool>;
-    /// Whether the system was restarted since the tree was settled: bytes may be lost.
+    /// Whether the system was restarted since the tree was settled, so that bytes may be lost.
     fn may_be_torn(&mut self) -> bool;
-    /// Whether nothing has touched it since the tree was settled.
+    /// Whether nothing has touched the file since the tree was settled.
     fn is_untouched(&mut self, found: &Stat) -> bool;
-    /// Whether its bytes, read from the first to the last, are these.
+    /// Whether the file has exactly these bytes; reads all of them.
     fn has_bytes(&mut self, name: &[u8], content: &Content) -> Result<bool>;
 }
 
-/// What the request says of what a job did.
+/// What the request says about changes of jobs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Options {
-    /// The version's files come in place of a job's.
+    /// Replace a job's files by the version's.
     pub(super) overrules: bool,
-    /// What the version does not have goes.
+    /// Remove what the version does not have.
     pub(super) exact: bool,
     /// Nothing is known of what was made there.
     pub(super) is_unknown: bool,
-    /// Larger files are links.
+    /// Make links for larger files.
     pub(super) links: bool,
-    /// A copy may stand where a link would.
+    /// Accept a copy in place of a link.
     pub(super) takes_copies: bool,
 }
 
-/// What a walk saw.
+/// What a walk found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) files: u64,
@@ -91,28 +91,28 @@ pub(super) struct Counts {
     pub(super) symlinks: u64,
     pub(super) bytes: u64,
     pub(super) unchanged: u64,
-    /// Steps of each phase, those of times last.
+    /// Numbers of steps: one for each phase, then the times of directories.
     pub(super) steps: [u64; 4],
 }
 
 impl Counts {
-    /// Whether there is anything to do.
+    /// Whether there is nothing to do.
     pub(super) fn is_done(&self) -> bool {
         self.steps == [0; 4]
     }
 }
 
-/// Steps, the record of the tree after them, and what was counted on the way.
+/// The steps, the record of the tree after them, and the counts.
 pub(super) struct Made {
     pub(super) plan: File,
     pub(super) record: File,
     pub(super) record_sum: [u8; 32],
     pub(super) counts: Counts,
-    /// What of a job's the steps replace or remove.
+    /// What the steps replace or remove of a job's.
     pub(super) overruled: Overruled,
 }
 
-/// A walk over all three.
+/// A walk over all three trees.
 pub(super) struct Diff<'d> {
     wants: &'d mut dyn Wants,
     records: Records,
@@ -127,22 +127,22 @@ pub(super) struct Diff<'d> {
     overruled: Overruled,
 }
 
-/// How a directory is gone through.
+/// How a directory is walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// It is wanted and there.
+    /// It is wanted and exists.
     Shared,
-    /// It is wanted and not there yet.
+    /// It is wanted and does not exist yet.
     Fresh,
     /// It was made and is not wanted any more.
     Unwanted(Phase),
-    /// It goes whole, by a step that is planned: what in it is a job's is counted.
+    /// A planned step removes it whole; what a job changed in it is counted.
     Doomed,
-    /// A job deleted it: what was made in it is remembered.
+    /// A job deleted it; what was made in it is remembered.
     Deleted,
 }
 
-/// What is wanted next in a directory.
+/// The next wanted entry of a directory.
 enum Ahead {
     Unread,
     Entry(Vec<u8>, Thing),
@@ -158,9 +158,9 @@ struct Level {
     is_unknown: bool,
     time: Time,
     is_changed: bool,
-    /// Something in it stays, although it is not wanted.
+    /// Whether something in it stays, although the directory is not wanted.
     stays: bool,
-    /// What comes in its place.
+    /// What replaces the directory.
     then: Option<Thing>,
 }
 
@@ -177,7 +177,7 @@ impl Level {
 }
 
 impl<'d> Diff<'d> {
-    /// A walk that writes plan and record to two new files.
+    /// Prepares a walk that writes the plan and the record to two new files.
     pub(super) fn new(
         (wants, records, lies): (&'d mut dyn Wants, Records, &'d mut dyn Lies),
         options: Options,
@@ -199,7 +199,7 @@ impl<'d> Diff<'d> {
         })
     }
 
-    /// Goes through the whole tree, whose root is wanted with `time`; nothing of it is there yet, where `is_fresh`.
+    /// Walks the whole tree, whose root gets `time`. With `is_fresh`, nothing of it exists yet.
     pub(super) fn run(mut self, time: Time, is_fresh: bool) -> Result<Made> {
         let mode = if is_fresh { Mode::Fresh } else { Mode::Shared };
         self.counts.directories += 1;
@@ -247,7 +247,7 @@ impl<'d> Diff<'d> {
         Ok(())
     }
 
-    /// An entry of a directory in which nothing is yet.
+    /// Handles an entry of a directory that is still empty.
     fn step_fresh(&mut self) -> Result<()> {
         let Some((name, thing)) = self.wants.next()? else {
             return self.finish_dir();
@@ -257,7 +257,7 @@ impl<'d> Diff<'d> {
         self.make(thing, Phase::New, true)
     }
 
-    /// What was made in a directory that a job deleted.
+    /// Handles what was made in a directory that a job deleted.
     fn step_deleted(&mut self) -> Result<()> {
         let Some(name) = self.records.peek()? else {
             self.records.leave()?;
@@ -346,7 +346,7 @@ impl<'d> Diff<'d> {
         Ok(())
     }
 
-    /// What comes in place of what a planned step replaces or removes, if anything.
+    /// Makes what replaces something that a planned step removes, if anything does.
     fn instead(&mut self, then: Option<Thing>) -> Result<()> {
         if let Some(then) = then {
             return self.make(then, Phase::Replace, false);
@@ -361,7 +361,7 @@ impl<'d> Diff<'d> {
         }
     }
 
-    /// A directory that is not wanted has been gone through: it goes, unless something in it stays.
+    /// Ends an unwanted directory: removes it, unless something in it stays.
     fn finish_unwanted(&mut self, stays: bool, then: Option<Thing>, phase: Phase) -> Result<()> {
         if !stays {
             self.changed();
@@ -377,7 +377,7 @@ impl<'d> Diff<'d> {
         } else if let Some(above) = self.stack.last_mut() {
             above.stays = true;
         }
-        // It goes when what a job has in it is gone.
+        // The directory is removed once the files of jobs in it are gone.
         if !self.record.has(&self.path) {
             self.record.push(&self.path, &Thing::Dir { time: NEVER })?;
         }
@@ -385,7 +385,7 @@ impl<'d> Diff<'d> {
         Ok(())
     }
 
-    /// Out of a directory of which nothing is there.
+    /// Leaves a directory of which nothing exists.
     fn leave(&mut self) {
         self.stack.pop();
         self.path.pop();
@@ -404,7 +404,7 @@ impl<'d> Diff<'d> {
         self.plan.push(&self.path, &Op::Keep(why))
     }
 
-    /// What was made there may still be asked about; its time says nothing any more.
+    /// Keeps what was made under the name in the record. Its time means nothing any more.
     fn remember(&mut self, made: &Candidates) -> Result<()> {
         let (dirs, others): (Vec<_>, Vec<_>) = made
             .things

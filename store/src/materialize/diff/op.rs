@@ -1,4 +1,4 @@
-//! One step from the tree that is there to the tree that is wanted, as it is planned, printed and carried out.
+//! One step from the existing tree to the wanted one, as it is planned, printed and carried out.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::format::Time;
 use crate::host::walk::Stat;
 use crate::materialize::list::{Input, Item, Thing, push_number, push_time, wrong};
 
-/// When a step is taken: what is new first, then what is another, last what is gone.
+/// When a step is taken: first what is new, then what is different, last what is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(in crate::materialize) enum Phase {
     New,
@@ -15,8 +15,8 @@ pub(in crate::materialize) enum Phase {
     Remove,
 }
 
-/// What a file or symlink looked like when the step was planned: another one since then is not touched. Not when it
-/// was touched last, which every other link to a pool file changes.
+/// What a file or symlink looked like when the step was planned. If it has changed since, it is not touched. The ctime
+/// is left out, since every new link to a pool file changes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::materialize) struct Seen {
     ino: u64,
@@ -24,32 +24,32 @@ pub(in crate::materialize) struct Seen {
     mtime: Time,
 }
 
-/// Why something stays that the version does not have like that.
+/// Why something stays that differs from the version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
-    /// A job added it, and the version has nothing there.
+    /// A job added it where the version has nothing.
     Added,
     /// A job changed it.
     Changed,
     /// A job deleted it.
     Deleted,
-    /// A job made something else where the version has this.
+    /// A job made something else where the version has this path.
     InTheWay,
-    /// A job changed it, and the version does not have it any more.
+    /// A job changed it, and the version no longer has it.
     Dropped,
-    /// An earlier version or a job left it: which, is not known.
+    /// An earlier version or a job made it; nobody knows which.
     Unknown,
 }
 
 /// A step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::materialize) enum Op {
-    /// A directory on the way.
+    /// A directory above other steps.
     Enter,
     /// Make a directory.
     MakeDir,
-    /// Make a file or symlink where nothing is; `is_fresh` in a directory that the plan makes.
+    /// Make a file or symlink where nothing is; the last field says that the plan makes the directory, too.
     Make(Thing, Phase, bool),
     /// Make a file or symlink in place of what was seen there.
     Replace(Thing, Seen),
@@ -57,18 +57,18 @@ pub(in crate::materialize) enum Op {
     Touch(Time, Seen),
     /// Remove a file or symlink.
     Remove(Seen, Phase),
-    /// Remove a directory, which is empty by then.
+    /// Remove a directory that is empty by then.
     RemoveDir(Phase),
-    /// Remove whatever is there, and everything below it.
+    /// Remove whatever is there, with everything below it.
     RemoveAll(Phase),
     /// Set the time of a directory whose entries are in place.
     Settle(Time),
-    /// Leave it as it is.
+    /// Leave the path as it is.
     Keep(Why),
 }
 
 impl Op {
-    /// When it is its turn; `Settle` comes after all phases.
+    /// The phase of the step; `Settle` comes after all phases.
     pub(in crate::materialize) fn phase(&self) -> Option<Phase> {
         match self {
             Self::MakeDir | Self::Touch(..) => Some(Phase::New),
@@ -135,7 +135,7 @@ const WHYS: [Why; 6] = [
 ];
 
 impl Why {
-    /// Whether the version wants something else there, or may.
+    /// Whether the version has, or may have, something else there.
     pub fn is_conflict(self) -> bool {
         self != Self::Added
     }

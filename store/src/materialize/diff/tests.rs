@@ -1,4 +1,4 @@
-//! The table of decisions: each case a path that is wanted or not, that was made or not, with what lies there.
+//! The table of decisions. Each case is a path that is wanted or not, that was made or not, with what is on the disk.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ const THEN: Time = Time {
     nanos: 0,
 };
 
-/// A tree by paths: `d` a directory, `l` and a target a symlink, else the bytes of a file; `+` before the bytes of one
-/// that is linked.
+/// A tree by paths: `d` is a directory, `l` and a target is a symlink, anything else is the bytes of a file. A `+`
+/// before the bytes marks a linked file.
 type Tree<'t> = BTreeMap<&'t str, &'t str>;
 
 fn thing(text: &str) -> Thing {
@@ -52,8 +52,8 @@ fn last(path: &str) -> Vec<u8> {
     path.rsplit('/').next().unwrap().as_bytes().to_vec()
 }
 
-/// Wants and disk from such trees. On the disk a file may end with `~`: touched, with the same bytes; `job` was
-/// written later than all that was made.
+/// The wanted tree and the disk. On the disk, a file that ends with `~` was touched but has the same bytes, and `job`
+/// was written later than everything that was made.
 struct World<'t> {
     tree: Tree<'t>,
     dirs: Vec<(String, std::vec::IntoIter<(&'t str, &'t str)>)>,
@@ -193,7 +193,7 @@ impl Lies for World<'_> {
     }
 }
 
-/// The pool has one file of each content.
+/// The inode of the pool's only file with this content.
 fn inode_of(root: ChunkId) -> u64 {
     root.0
         .iter()
@@ -354,7 +354,7 @@ fn after_interrupted_updates_each_path_may_be_of_any_of_them() {
         (&[("a", "one"), ("x", "one")], &[("a", "two"), ("y", "two")]);
     let wanted: Case<'_> = &[("a", "three"), ("x", "one"), ("z", "three")];
     for a in ["one", "two"] {
-        // x was there and may have been removed by the update, y may have been made.
+        // x existed and the update may have removed it; the update may have made y.
         let disk = [("a", a), ("y", "two")];
         let (steps, record) = diff(&[one, two], wanted, &disk, plain());
         assert_eq!(steps, "replace a\nmake x\nremove y\nmake z\n");
