@@ -1,7 +1,7 @@
-//! A commit: W8. Lines arrive, files among them are stored as they come, and one version is made of all.
+//! A commit: its lines arrive, their files are stored as they come, and all together become one version.
 //!
-//! A parent is a precondition. Who sends a commit again, since its answer was lost, gets that answer: what it makes of the
-//! parent is the version that came next.
+//! The parent commit is a precondition. If a client repeats a commit because the answer was lost, it gets the same
+//! answer: the version after the parent is the one that this commit makes.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -25,10 +25,10 @@ use crate::serve::hub::{Hub, Inner, Request};
 use crate::serve::source::{Sight, block};
 use crate::serve::{Asked, text};
 
-/// Most bytes that come before the end of the first line.
+/// Maximum bytes up to the end of the first line.
 const HEADER_BYTES_MAX: usize = 1 << 20;
 
-/// What the lines of a commit mean something in.
+/// The context in which the lines of a commit are applied.
 struct Applying<'a> {
     inner: &'a Inner,
     sight: &'a Sight,
@@ -112,7 +112,8 @@ impl Hub {
                 ));
             }
             Err(error) if error.kind() == Kind::NotFound => {
-                // A collector took what had arrived: a client tries again where that is not its own fault.
+                // A collector deleted an uploaded file. That is not the client's fault, and with this status it tries
+                // again.
                 return Err(Fault::new(
                     StatusCode::SERVICE_UNAVAILABLE,
                     "a file of this commit is not there any more: send it again",
@@ -123,7 +124,7 @@ impl Hub {
         Ok(answer(request, &repo, &report))
     }
 
-    /// The number of the version that a commit is to follow.
+    /// The number of the version with the commit `parent`.
     async fn parent(&self, sight: &Sight, repo: &Repo, parent: &str) -> Outcome<u64> {
         let (inner, sight, repo, wanted) = (
             Arc::clone(&self.inner),
@@ -202,7 +203,7 @@ impl Applying<'_> {
         edit.add(path.as_bytes(), content)
     }
 
-    /// What the same commit adds stays, in whatever order its lines come.
+    /// Removes a path, unless the same commit adds it. The order of the lines does not matter.
     fn remove(&mut self, edit: &mut Edit<'_>, path: &str) -> Result<()> {
         self.changed.gone.insert(path.to_owned());
         match self.changed.is_added(path) {
@@ -211,7 +212,7 @@ impl Applying<'_> {
         }
     }
 
-    /// The file with this SHA-256: one that was sent, or one of the newest version.
+    /// The file with this SHA-256: an upload, or a file of the newest version.
     fn uploaded(&self, oid: &str, said: Option<u64>) -> Result<Content> {
         let content = self.with_hash(oid)?;
         match said {
@@ -244,7 +245,7 @@ impl Applying<'_> {
     }
 }
 
-/// What the lines of a commit said so far.
+/// The changes of the lines so far.
 #[derive(Default)]
 struct Changed {
     added: BTreeSet<String>,
@@ -252,7 +253,7 @@ struct Changed {
 }
 
 impl Changed {
-    /// Why it cannot be: a file in the place of a directory that the commit leaves, or the other way round.
+    /// Why the commit is impossible: a file would replace a directory that the commit leaves, or the other way round.
     fn clash(&self, files: &Files) -> Option<String> {
         self.added.iter().find_map(|path| {
             let mut above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
@@ -273,25 +274,25 @@ impl Changed {
         })
     }
 
-    /// Whether the commit removes it, or a folder that it is in.
+    /// Whether the commit removes the path or a folder above it.
     fn is_gone(&self, path: &str) -> bool {
         starts(path).any(|start| self.gone.contains(start))
     }
 
-    /// Whether the commit makes a file of it, or of a folder that it was in.
+    /// Whether the commit adds a file at the path or in place of a folder above it.
     fn is_added(&self, path: &str) -> bool {
         starts(path).any(|start| self.added.contains(start))
     }
 }
 
-/// A path, and the folders that it is in.
+/// The folders above a path, and the path.
 fn starts(path: &str) -> impl Iterator<Item = &str> {
     let ends = path.match_indices('/').map(|(at, _)| at);
     let ends = ends.chain([path.len()]);
     ends.filter_map(|at| path.get(..at))
 }
 
-/// The first line, and what came with it of those behind.
+/// Reads the first line. Returns it, and the bytes after it that came with it.
 async fn header(asked: &mut Asked) -> Outcome<(Value, Bytes)> {
     let mut stream = Stream::new();
     let mut came = 0;

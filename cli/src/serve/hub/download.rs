@@ -1,4 +1,4 @@
-//! A file of a revision, whole or a range of it: R3 and R4.
+//! Downloads of a file of a revision, or of a range of it: `GET` and `HEAD` of `ID/resolve/REV/PATH`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::serve::range::{Wanted, content_range};
 use crate::serve::spool::Following;
 use crate::serve::text;
 
-/// How long a request waits for the first byte of a file that arrives; clients wait little longer.
+/// How long a request waits for the first byte of an arriving file. Clients wait a little longer.
 const FIRST_TIME: Duration = Duration::from_secs(8);
 
 const LINKED_ETAG: HeaderName = HeaderName::from_static("x-linked-etag");
@@ -57,7 +57,7 @@ impl Hub {
         if value(IF_NONE_MATCH).is_some_and(|known| matches(known, etag.value())) {
             return Ok(answer(StatusCode::NOT_MODIFIED));
         }
-        // A part of another file is of no use to a client that has the rest of that one.
+        // If the file is another one now, a range would not fit to the part that the client has.
         let is_same = value(IF_RANGE).is_none_or(|known| matches(known, etag.value()));
         let wanted = value(RANGE)
             .filter(|_| is_same)
@@ -71,7 +71,8 @@ impl Hub {
                     range,
                 )
             }
-            // The Rust crate asks for the first byte of any file to learn its size, and takes no 416: an empty one is sent whole.
+            // The Rust client asks for the first byte of any file to learn its size, and cannot handle 416 for an empty
+            // file.
             Wanted::Nothing if size == 0 => {
                 let told = content_range(None, size);
                 (answer(StatusCode::OK).with(CONTENT_RANGE, told), 0..0)
@@ -89,7 +90,7 @@ impl Hub {
         Ok(answer)
     }
 
-    /// Bytes of a file, wherever they are.
+    /// The bytes of a file, from the store or from the upstream.
     async fn bytes(
         &self,
         request: &Request<'_>,
@@ -102,7 +103,7 @@ impl Hub {
             && is_later
             && pull.was_wrong(etag.value())
         {
-            // Who goes on from wrong bytes would have a wrong file of the right size.
+            // A client that continues after wrong bytes would have a corrupt file of the right size.
             return Err(Fault::new(
                 StatusCode::BAD_GATEWAY,
                 "the upstream sent wrong bytes of this file before: delete what you have of it, and start again",
@@ -148,7 +149,7 @@ impl Hub {
         Ok(Content::File(Box::new(file.await?)))
     }
 
-    /// A file that is not here, brought from the upstream.
+    /// A file that is not in the store, fetched from the upstream.
     async fn fetched(
         &self,
         request: &Request<'_>,
@@ -176,7 +177,7 @@ impl Hub {
     }
 }
 
-/// Whether a list of etags names this one.
+/// Whether a list of etags contains this one.
 fn matches(known: &str, etag: &str) -> bool {
     known.split(',').any(|known| {
         let known = known.trim();

@@ -1,4 +1,4 @@
-//! What goes wrong at the Hub door, as its clients understand it: a status, a code, a message.
+//! Errors of the Hub door in the form that its clients understand: a status, a code, a message.
 
 use hyper::StatusCode;
 use hyper::header::{HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -9,12 +9,12 @@ use crate::serve::text;
 
 const CODE: HeaderName = HeaderName::from_static("x-error-code");
 const MESSAGE: HeaderName = HeaderName::from_static("x-error-message");
-/// The commit that was asked.
+/// The commit of the requested revision.
 pub(crate) const COMMIT: HeaderName = HeaderName::from_static("x-repo-commit");
-/// After how many seconds to ask again for what cannot be told yet.
+/// Seconds until a client may retry a temporary failure.
 const LATER_SECS: &str = "5";
 
-/// Codes that clients know, which an upstream may say.
+/// Error codes that clients know and that an upstream may send.
 pub(super) const KNOWN_CODES: [&str; 5] = [
     "RepoNotFound",
     "RevisionNotFound",
@@ -29,11 +29,11 @@ pub(crate) struct Fault {
     status: StatusCode,
     code: Option<&'static str>,
     message: String,
-    /// The commit in which an entry is missing: clients remember that it is.
+    /// The commit in which an entry is missing. Clients cache that it is missing.
     commit: Option<String>,
-    /// More headers.
+    /// Additional headers.
     more: Vec<(HeaderName, String)>,
-    /// For the access log alone.
+    /// The cause, for the access log only.
     behind: Option<String>,
 }
 
@@ -84,12 +84,12 @@ impl Fault {
         Self::new(StatusCode::FORBIDDEN, message)
     }
 
-    /// Nobody said who asks, and that matters here.
+    /// The request has no token and needs one.
     pub(crate) fn unknown() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Invalid username or password.")
     }
 
-    /// Somebody said who asks, and it is not so.
+    /// The request has an invalid token.
     pub(crate) fn wrong_token() -> Self {
         Self::new(
             StatusCode::UNAUTHORIZED,
@@ -97,7 +97,7 @@ impl Fault {
         )
     }
 
-    /// Nothing that this door has.
+    /// The path is unknown.
     pub(crate) fn no_route() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
@@ -105,30 +105,30 @@ impl Fault {
         )
     }
 
-    /// With this code.
+    /// Sets the error code.
     pub(super) fn coded(self, code: Option<&'static str>) -> Self {
         Self { code, ..self }
     }
 
-    /// With these headers.
+    /// Sets the additional headers.
     pub(super) fn told(self, headers: &[(HeaderName, String)]) -> Self {
         let more = headers.to_vec();
         Self { more, ..self }
     }
 
-    /// With this for the access log.
+    /// Sets the cause for the access log.
     pub(super) fn because(self, why: String) -> Self {
         let behind = Some(why);
         Self { behind, ..self }
     }
 
-    /// What is asked for is being made.
+    /// A temporary failure: the answer is still being computed.
     pub(crate) fn later(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
     }
 }
 
-/// What the engine says stays in the access log: it names places of this host.
+/// The engine's message goes to the access log only, since it names paths of this host.
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         let mut code = None;
@@ -154,7 +154,7 @@ impl From<Error> for Fault {
                     "the store has no room left",
                 )
             }
-            // A disk or a mount that fails: another time it may not.
+            // A failing disk or mount may recover, so the client may retry.
             Kind::Io => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the store cannot be reached now: the log of the server says why",

@@ -1,8 +1,8 @@
-//! The files of a revision by path, and the directories between them.
+//! The files of a revision by path, and their directories.
 //!
-//! What is listed is what a client can fetch: links are the files that they lead to inside of the tree, and those that lead
-//! elsewhere, to directories or nowhere are left out, as are names that are no UTF-8. A compiled module without its mark
-//! of completeness is left out: clients take it for whole.
+//! The list contains what a client can download. A symlink to a file inside of the tree appears as that file. Left out
+//! are other symlinks, names that are not UTF-8, and compiled modules without the file that marks them as complete,
+//! since clients would use them.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,17 +14,17 @@ use crate::serve::hub::repos::{Commit, FilesOf, Top};
 use crate::serve::hub::saved::{hashed, read_listing, subtree};
 use crate::serve::text::{is_hex, joined};
 
-/// Entries that a revision may have at this door.
+/// Maximum number of entries of a revision.
 const ENTRIES_MAX: usize = 1_000_000;
-/// Entries of all revisions that are kept in memory.
+/// Maximum number of entries in memory, over all revisions.
 const ENTRIES_KEPT_MAX: usize = 200_000;
-/// Links that are followed one after another.
+/// Maximum number of symlinks to follow in a row.
 const LINKS_MAX: usize = 16;
-/// From so many bytes on a file is large.
+/// Files of at least this size are large.
 const LARGE_BYTES: u64 = 10_000_000;
-/// What compiled modules are called, and the file that makes them whole.
+/// The prefix of compiled modules, and the file that marks one as complete.
 const MODULE: (&str, &str) = ("MODULE_", "model.done");
-/// Endings of names of files that are no text, whatever their size.
+/// Extensions of files that count as binary at any size.
 const BINARY: [&str; 46] = [
     "7z",
     "arrow",
@@ -74,7 +74,7 @@ const BINARY: [&str; 46] = [
     "tiff",
 ];
 
-/// One revision, sorted by path.
+/// The entries of one revision, sorted by path.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     entries: Vec<Entry>,
@@ -87,30 +87,30 @@ pub(crate) struct Entry {
     pub(crate) what: What,
 }
 
-/// What a path stands for.
+/// What a path is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// A file, and its name in a saved cache, which is its hash.
+    /// A file. If it comes from a saved cache, its name there, which is its hash.
     File(Content, Option<String>),
-    /// A file of an upstream that is not here: its size and its hash.
+    /// A file of the upstream that is not in the store: its size and its hash.
     Absent(u64, String),
-    /// A directory, and forty digits for it.
+    /// A directory, and forty hex digits as its id.
     Directory(String),
 }
 
-/// How clients name the bytes of a file.
+/// The ids by which clients identify the bytes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Etag {
-    /// Git's name, or that of the pointer to a large file.
+    /// The git object id of the file, or of the LFS pointer if it is large.
     pub(crate) oid: String,
-    /// SHA-256 of a large file.
+    /// The SHA-256 of a large file.
     pub(crate) sha256: Option<String>,
-    /// Bytes of the pointer.
+    /// The size of the LFS pointer.
     pub(crate) pointer_bytes: usize,
 }
 
 impl Etag {
-    /// Of a file that the hash `name` names.
+    /// The etag of a file whose hash is `name`.
     fn named(name: &str, size: u64) -> Self {
         if name.len() == 40 {
             return Self {
@@ -128,7 +128,7 @@ impl Etag {
         }
     }
 
-    /// Of the file at `path`: which hash counts is a rule that looks at nothing but name, size and beginning.
+    /// The etag by the rule for files without a known hash: name, size and first bytes decide whether a file is large.
     pub(crate) fn by_rule(path: &str, size: u64, hashes: &Hashes) -> Self {
         match is_large(path, size, hashes.is_binary) {
             true => Self::named(&hashes.sha256, size),
@@ -136,18 +136,18 @@ impl Etag {
         }
     }
 
-    /// What stands in the header.
+    /// The value of the ETag header.
     pub(crate) fn value(&self) -> &str {
         self.sha256.as_ref().unwrap_or(&self.oid)
     }
 }
 
-/// Whether a file is one that git keeps a pointer to.
+/// Whether git would store the file as an LFS pointer.
 pub(super) fn is_large(path: &str, size: u64, is_binary: bool) -> bool {
     size >= LARGE_BYTES || is_binary || is_binary_name(path)
 }
 
-/// Whether the name says that it is no text.
+/// Whether the name is that of a binary file.
 fn is_binary_name(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let ending = name
@@ -157,7 +157,7 @@ fn is_binary_name(path: &str) -> bool {
 }
 
 impl Entry {
-    /// The etag, where the cache that it comes from knew it.
+    /// The etag, if it is known from a saved cache or from the upstream.
     pub(crate) fn known_etag(&self) -> Option<Etag> {
         match &self.what {
             What::File(content, Some(name)) => Some(Etag::named(name, content.size)),
@@ -166,7 +166,7 @@ impl Entry {
         }
     }
 
-    /// The bytes of a file; none of a directory.
+    /// The size of a file; `None` for a directory.
     pub(crate) fn size(&self) -> Option<u64> {
         match &self.what {
             What::File(content, _) => Some(content.size),
@@ -177,12 +177,12 @@ impl Entry {
 }
 
 impl Files {
-    /// All of them.
+    /// All entries.
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// What is at `path`.
+    /// The entry at `path`.
     pub(crate) fn at(&self, path: &str) -> Option<&Entry> {
         let found = self
             .entries
@@ -190,7 +190,8 @@ impl Files {
         self.entries.get(found.ok()?)
     }
 
-    /// What is in the directory at `path`, and below it if so asked, after `cursor`; none, where there is no directory.
+    /// The entries of the directory at `path`, recursively if `is_deep`, after `cursor`; `None` if it is not a
+    /// directory.
     pub(crate) fn below<'f>(
         &'f self,
         path: &str,
@@ -217,7 +218,7 @@ impl Files {
         Some(inside.filter_map(|(entry, is_wanted)| is_wanted.then_some(entry)))
     }
 
-    /// The files of a commit. Blocks.
+    /// Reads the files of a commit. Blocks.
     pub(crate) fn of(reader: &Reader<'_>, commit: &Commit, name: &str) -> Result<Self> {
         let mut walk = Walk {
             reader,
@@ -244,7 +245,7 @@ impl Files {
 }
 
 impl Files {
-    /// What a commit of an upstream has in it, whether it is here or not.
+    /// The files in a commit of the upstream, whether they are in the store or not.
     fn listed(reader: &Reader<'_>, listing: &Content, repo: &Content) -> Result<Self> {
         let listing = read_listing(reader, listing)?;
         let held = hashed(reader, repo)?;
@@ -268,7 +269,7 @@ impl Files {
         Ok(Self::whole(entries))
     }
 
-    /// All of these but what lies in a compiled module that is not whole.
+    /// Sorts the entries, and leaves out those in incomplete compiled modules.
     fn whole(mut entries: Vec<Entry>) -> Self {
         entries.sort_by(|a, b| a.path.cmp(&b.path));
         let files = Self { entries };
@@ -283,7 +284,7 @@ impl Files {
         }
     }
 
-    /// Files of an upstream, by path and hash.
+    /// The upstream's files, as paths and hashes.
     pub(crate) fn named(&self) -> impl Iterator<Item = (&str, &str)> {
         self.entries.iter().filter_map(|entry| match &entry.what {
             What::File(_, Some(name)) | What::Absent(_, name) => {
@@ -336,7 +337,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Links become the files that they lead to inside of the tree.
+    /// Replaces symlinks by the files that they lead to.
     fn follow(&mut self) {
         self.entries.sort_by(|a, b| a.path.cmp(&b.path));
         self.links.sort();
@@ -373,7 +374,7 @@ impl Walk<'_> {
         None
     }
 
-    /// Links of a snapshot become the files of the saved repo, whose names are their hashes.
+    /// Replaces the symlinks of a snapshot by files of the saved repo, whose names are their hashes.
     fn name(&mut self, repo: &Content) -> Result<()> {
         let Some(held) = subtree(self.reader, repo, "blobs")? else {
             return Ok(());
@@ -398,7 +399,7 @@ impl Walk<'_> {
     }
 }
 
-/// The compiled module that `path` is or lies in.
+/// The compiled module that contains `path` or is at `path`.
 fn module_of(path: &str) -> Option<&str> {
     let starts = std::iter::once(0).chain(path.match_indices('/').map(|(at, _)| at + 1));
     let mut starts = starts.filter(|at| {
@@ -413,7 +414,7 @@ fn module_of(path: &str) -> Option<&str> {
     path.get(..end)
 }
 
-/// Whether what is called like a module is none, being a file, or has its mark.
+/// Whether a compiled module is complete. A file with such a name is not a module and counts as complete.
 fn is_whole(files: &Files, module: &str) -> bool {
     let is_directory = files
         .at(module)
@@ -421,12 +422,12 @@ fn is_whole(files: &Files, module: &str) -> bool {
     !is_directory || files.at(&format!("{module}/{}", MODULE.1)).is_some()
 }
 
-/// Revisions that were asked for last, the most recently used last.
+/// Cached revisions, the most recently used last.
 #[derive(Default)]
 pub(crate) struct Shelf(Mutex<Vec<(FilesOf, Arc<Files>)>>);
 
 impl Shelf {
-    /// The files of a commit, from memory where they are there. Blocks.
+    /// The files of a commit, cached. Blocks.
     pub(crate) fn files(
         &self,
         reader: &Reader<'_>,

@@ -1,6 +1,6 @@
-//! What a request means in the store: the repo, the revision, its files and their hashes.
+//! Resolves a request in the store: the repo, the revision, its files and their hashes.
 //!
-//! With an upstream, a repo that is not the namespace's own is looked for there first (`pull`), and then found here.
+//! With an upstream, a repo that the namespace does not own is first looked up there (`pull`), then in the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::serve::hub::{Hub, Inner, REVISION_BYTES_MAX, Request};
 use crate::serve::patience::{LOOK_TIME, within};
 use crate::serve::source::{Sight, block};
 
-/// How long a request waits for hashes; clients take a slower answer for none.
+/// How long a request waits for hashes. Clients treat a slower answer as a failure.
 const HASHES_TIME: Duration = Duration::from_secs(8);
 
-/// A revision of a repo and what is in it.
+/// A revision of a repo and its files.
 pub(super) struct Revision {
     pub(super) sight: Sight,
     pub(super) repo: Repo,
@@ -26,7 +26,7 @@ pub(super) struct Revision {
 }
 
 impl Hub {
-    /// The repo that is meant, at the newest state, or as an upstream has it.
+    /// Finds the repo in the newest state, or through the upstream.
     pub(super) async fn find(
         &self,
         request: &Request<'_>,
@@ -39,7 +39,7 @@ impl Hub {
         }
     }
 
-    /// The revision of a repo of the upstream, if there is one and it has it.
+    /// The revision of a repo of the upstream; `None` without an upstream, or if it does not apply.
     async fn mirrored(
         &self,
         request: &Request<'_>,
@@ -58,7 +58,7 @@ impl Hub {
         Ok(found)
     }
 
-    /// The repo that is meant, as the store has it.
+    /// Finds the repo in the store.
     pub(super) async fn find_here(
         &self,
         request: &Request<'_>,
@@ -75,7 +75,7 @@ impl Hub {
         within(LOOK_TIME, found).await?.ok_or_else(Fault::repo)
     }
 
-    /// The revision that is meant, and its files.
+    /// Finds the revision and its files.
     pub(super) async fn revision(
         &self,
         request: &Request<'_>,
@@ -101,7 +101,7 @@ impl Hub {
         found?.ok_or_else(|| Fault::revision(rev))
     }
 
-    /// In one go: to hand work to another thread takes as long as to send a small file.
+    /// One blocking task for all steps: a switch to another thread takes as long as sending a small file.
     async fn revision_here(
         &self,
         request: &Request<'_>,
@@ -125,13 +125,13 @@ impl Hub {
         found?.map(Ok).ok_or_else(Fault::repo)
     }
 
-    /// How clients call these files; none for directories.
+    /// The etags of entries; `None` for directories.
     pub(super) async fn etags(
         &self,
         sight: &Sight,
         entries: Vec<Entry>,
     ) -> Outcome<Vec<Option<Etag>>> {
-        // Most are known: asking for them takes less than another thread.
+        // Most etags are in memory, which is faster than a switch to another thread.
         let known: Option<Vec<_>> = entries
             .iter()
             .map(|entry| self.inner.known_etag(entry))
@@ -155,7 +155,7 @@ impl Hub {
     }
 }
 
-/// What comes of hashing files. It goes on when nobody waits for it any more, so that who comes again finds it done.
+/// Waits for hashes. The work continues after a timeout, so a retry may find it done.
 async fn hashed<T: Send + 'static>(
     time: Duration,
     work: impl Future<Output = store::Result<T>> + Send + 'static,
@@ -174,7 +174,7 @@ async fn hashed<T: Send + 'static>(
 }
 
 impl Inner {
-    /// What is in a commit.
+    /// The revision for a commit.
     fn revision(&self, sight: Sight, repo: Repo, commit: Commit) -> store::Result<Revision> {
         let files = self.shelf.files(&sight, &commit, repo.name.path())?;
         Ok(Revision {
@@ -185,7 +185,7 @@ impl Inner {
         })
     }
 
-    /// How clients call an entry, where that needs no reading; a directory has no name.
+    /// The etag of an entry, if it is in memory. The inner `None` is a directory.
     pub(super) fn known_etag(&self, entry: &Entry) -> Option<Option<Etag>> {
         match &entry.what {
             What::File(content, None) => {
@@ -198,7 +198,7 @@ impl Inner {
 }
 
 impl Request<'_> {
-    /// The repo that is meant, where the caller may see its namespace.
+    /// The repo's name, if the caller may see the namespace.
     fn named(&self, kind: Type, id: Id) -> Outcome<Named> {
         if self.caller.role(&self.namespace).is_none() {
             return Err(Fault::repo());
@@ -217,7 +217,7 @@ impl Revision {
         self.files.at(path).ok_or_else(missing)
     }
 
-    /// A file, and its size.
+    /// A file and its size.
     pub(super) fn file(&self, path: &str) -> Outcome<(&Entry, u64)> {
         let entry = self.entry(path)?;
         let size = entry.size();

@@ -1,4 +1,4 @@
-//! The parsers of the Hub door, for fuzzing alone.
+//! The parsers of the Hub door, for fuzzing only.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -11,7 +11,7 @@ use crate::serve::hub::route::{Call, Id, Route, endpoint};
 use crate::serve::hub::stream::in_pieces;
 use crate::serve::text;
 
-/// Lines of a commit mean the same in whatever pieces they come.
+/// The lines of a commit mean the same however the body is split.
 pub fn commit(data: &[u8]) -> bool {
     let (piece, body) = data.split_first().unwrap_or((&1, data));
     let whole = in_pieces(body, body.len());
@@ -28,7 +28,7 @@ pub fn commit(data: &[u8]) -> bool {
     }
 }
 
-/// Ids of repos are what a Hub gives out, and a tree is named without a slash at its end.
+/// Accepted repo ids are those that a Hub would accept, and the path of a tree has no slash at its end.
 pub fn path(data: &[u8]) -> bool {
     let Some(segments) = std::str::from_utf8(data).ok().and_then(text::segments) else {
         return false;
@@ -45,7 +45,7 @@ pub fn path(data: &[u8]) -> bool {
     true
 }
 
-/// A listing that is accepted says the same when it is written again, and names nothing outside of a tree.
+/// An accepted listing is the same after it is written and read, and names nothing outside of a tree.
 pub fn listing(data: &[u8]) -> bool {
     let page = serde_json::from_slice(data).ok();
     let of_page = page.and_then(|page| {

@@ -1,9 +1,8 @@
-//! True hashes of files, by which clients name what they have: git's SHA-1, and SHA-256.
+//! Hashes of files by which clients identify them: git's SHA-1, and SHA-256.
 //!
-//! A hash is computed once for a content and kept in the host's cache directory, in lines that name the content and check
-//! themselves: a line that was torn is computed again. They are no side objects of versions, since a version does not change
-//! once it is there, and what only one door wants is nothing that replication should carry. Nothing is lost with them but
-//! time.
+//! A hash is computed once for a content. It is kept in the host's cache directory, in lines that name the content and
+//! have a checksum, so that a torn line is computed again. Hashes are not side objects of versions: versions never
+//! change, and replication should not carry what only one door needs. If the hashes are lost, that costs only time.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -19,39 +18,39 @@ use crate::serve::numbers::Numbers;
 use crate::serve::source;
 use crate::serve::text::{hex, is_hex};
 
-/// Bytes that are read and hashed at once.
+/// Bytes to read and hash at once.
 const PART_BYTES: u64 = 1 << 20;
-/// In so many of the first bytes of a text there is no NUL.
+/// A text has no NUL in its first bytes; this is their number.
 pub(super) const HEAD_BYTES: usize = 512;
-/// Hex digits by which a line checks itself.
+/// Length of a line's checksum in hex digits.
 const CHECK_DIGITS: usize = 16;
-/// Hashes that are kept in memory.
+/// Maximum number of hashes in memory.
 const KNOWN_MAX: usize = 100_000;
-/// Contents whose hashes are computed at once, at most.
+/// Maximum number of contents whose hashes are computed at once.
 const LANES: usize = 32;
 
 /// The hashes of one content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hashes {
-    /// Git's name for it: SHA-1 of `blob <size>\0` and its bytes.
+    /// Git's blob id: SHA-1 of `blob <size>\0` and the bytes.
     pub(crate) git: String,
     pub(crate) sha256: String,
-    /// Whether there is a NUL near its beginning.
+    /// Whether there is a NUL near the beginning.
     pub(crate) is_binary: bool,
 }
 
-/// What is known of contents.
+/// The known hashes of contents.
 pub(crate) struct Known {
     dir: Option<PathBuf>,
-    /// Emptied when it is full: what it had is on disk.
+    /// Cleared when it is full; the entries are also on disk.
     memory: Mutex<HashMap<Content, Arc<Hashes>>>,
-    /// Who computes a hash holds one of them, so that others who want it wait for that.
+    /// Locks that make requests for the same content wait for one computation.
     lanes: [Mutex<()>; LANES],
     numbers: Arc<Numbers>,
 }
 
 impl Known {
-    /// Kept below `cache_dir`, if there is one.
+    /// Keeps hashes below `cache_dir`, if there is one.
     pub(crate) fn new(cache_dir: Option<PathBuf>, numbers: Arc<Numbers>) -> Self {
         Self {
             dir: cache_dir.map(|dir| dir.join("hub-hashes")),
@@ -61,10 +60,10 @@ impl Known {
         }
     }
 
-    /// The hashes of `content`, computed if need be. Blocks.
+    /// The hashes of `content`, computed if necessary. Blocks.
     ///
     /// # Errors
-    /// When its bytes cannot be read.
+    /// If its bytes cannot be read.
     pub(crate) fn of(&self, reader: &Reader<'_>, content: &Content) -> Result<Arc<Hashes>> {
         if let Some(known) = self.look_up(content) {
             return Ok(known);
@@ -76,12 +75,12 @@ impl Known {
             return Ok(known);
         }
         let hashes = compute(reader, content, &self.numbers)?;
-        // Where it cannot be kept, it is computed again by the next server.
+        // If writing fails, the next server computes them again.
         let _kept = self.keep(content, &hashes);
         Ok(self.remember(content, hashes))
     }
 
-    /// Takes what somebody else has computed.
+    /// Stores hashes that were computed elsewhere.
     pub(crate) fn learn(&self, content: &Content, hashes: Hashes) {
         if self.look_up(content).is_none() {
             // As above.
@@ -90,18 +89,18 @@ impl Known {
         }
     }
 
-    /// What is known without reading anything.
+    /// The hashes, if they are in memory.
     pub(crate) fn remembered(&self, content: &Content) -> Option<Arc<Hashes>> {
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.get(content).map(Arc::clone)
     }
 
-    /// What is known already.
+    /// The hashes, if they are in memory or on disk.
     pub(crate) fn look_up(&self, content: &Content) -> Option<Arc<Hashes>> {
         if let Some(known) = self.remembered(content) {
             return Some(known);
         }
-        // A list of many files asks for all that its neighbours in a file are.
+        // Remembers the whole file: a long list asks for neighbouring hashes too.
         let text = std::fs::read_to_string(self.place(content)?).ok()?;
         let mut found = None;
         for (of, hashes) in text.lines().filter_map(parse) {
@@ -128,11 +127,11 @@ impl Known {
         };
         std::fs::create_dir_all(dir)?;
         let mut file = OpenOptions::new().create(true).append(true).open(place)?;
-        // One write: lines of several servers do not mix. The first line end closes one that was torn.
+        // One write, so that lines of several servers do not mix. The first newline ends a torn line.
         file.write_all(format!("\n{}\n", line(content, hashes)).as_bytes())
     }
 
-    /// One of 256 files.
+    /// The file for a content, one of 256.
     fn place(&self, content: &Content) -> Option<PathBuf> {
         let root = content.root.to_string();
         Some(self.dir.as_ref()?.join(root.get(..2)?))
@@ -196,22 +195,22 @@ fn compute(reader: &Reader<'_>, content: &Content, numbers: &Numbers) -> Result<
     })
 }
 
-/// Whether a file that begins so is no text.
+/// Whether a file with these first bytes is binary.
 pub(super) fn is_binary_head(head: &[u8]) -> bool {
     head.iter().take(HEAD_BYTES).any(|byte| *byte == 0)
 }
 
-/// What computes git's name for a file of `size` bytes, from its first byte on.
+/// Begins to compute git's blob id of a file of `size` bytes.
 pub(super) fn git_hash(size: u64) -> Sha1 {
     Sha1::new().chain_update(format!("blob {size}\0"))
 }
 
-/// Git's name for a text.
+/// Git's blob id of a text.
 pub(crate) fn git_name(text: &str) -> String {
     hex(&git_hash(text.len() as u64).chain_update(text).finalize())
 }
 
-/// Forty hex digits that stand for `text`.
+/// Forty hex digits derived from `text`.
 pub(crate) fn derived(text: &str) -> String {
     let mut digits = hex(&Sha256::digest(text));
     digits.truncate(40);

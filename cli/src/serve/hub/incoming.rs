@@ -1,7 +1,7 @@
-//! Bytes that arrive: a request's body on its way to a thread of the engine, which hashes, cuts and stores it meanwhile.
+//! Arriving bytes: passes the body of a request to a thread of the engine, which hashes, cuts and stores it.
 //!
-//! A few parts wait in between, no more. How many bodies arrive at once is bounded by `--memory`: each needs buffers to cut
-//! and encode in. Such a turn is taken when the body has begun to come, and not before.
+//! At most a few parts are queued. `--memory` limits how many bodies are stored at once, since each needs buffers to
+//! cut and encode. A body takes its turn only after its first bytes have arrived.
 
 use std::time::Instant;
 
@@ -17,16 +17,16 @@ use crate::serve::hub::writers::{Pace, Writers};
 use crate::serve::source::block;
 use crate::serve::text::hex;
 
-/// Parts that wait for the engine.
+/// Maximum number of queued parts.
 const PARTS_WAITING_MAX: usize = 8;
-/// So many bytes of a body are here before it takes a turn from others.
+/// Bytes of a body that must arrive before it takes a turn.
 const BEGUN_BYTES: usize = 64 << 10;
 
 /// The parts of a body, or why there are no more.
 pub(super) struct Parts(Receiver<Result<Bytes>>);
 
 impl Parts {
-    /// The next part; none at the end of the body. Blocks.
+    /// The next part; `None` at the end of the body. Blocks.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>> {
         match self.0.blocking_recv() {
             Some(Ok(part)) if part.is_empty() => Ok(None),
@@ -36,10 +36,10 @@ impl Parts {
     }
 }
 
-/// Runs `work` on a thread that may block while `first` and then the body of `asked` arrive.
+/// Runs `work` on a thread that may block, and passes it `first` and then the body of `asked`.
 ///
 /// # Errors
-/// What `work` says; that the body comes too slowly.
+/// Those of `work`; the body comes too slowly.
 pub(super) async fn feed<T: Send + 'static>(
     asked: &mut Asked,
     first: Bytes,
@@ -54,7 +54,7 @@ pub(super) async fn feed<T: Send + 'static>(
         work(Parts(parts))
     }));
     for part in begun {
-        // Where nobody takes a part any more, the work has ended and says why.
+        // The send fails if the work has ended, and its result says why.
         let _ended = sender.send(Ok(part)).await;
     }
     match is_all {
@@ -67,7 +67,7 @@ pub(super) async fn feed<T: Send + 'static>(
     }
 }
 
-/// The beginning of a body, and whether that is all of it.
+/// Reads the beginning of a body. Returns it, and whether that is the whole body.
 async fn begin(asked: &mut Asked, first: Bytes) -> Result<(Vec<Bytes>, bool)> {
     let mut bytes = first.len();
     let mut begun = vec![first];
@@ -83,13 +83,13 @@ async fn begin(asked: &mut Asked, first: Bytes) -> Result<(Vec<Bytes>, bool)> {
     Ok((filled(begun), false))
 }
 
-/// Empty parts mean an end.
+/// Removes empty parts, since an empty part marks the end.
 fn filled(mut parts: Vec<Bytes>) -> Vec<Bytes> {
     parts.retain(|part| !part.is_empty());
     parts
 }
 
-/// Hands on what comes, as long as somebody takes it.
+/// Passes parts on until the work takes no more.
 async fn send(asked: &mut Asked, to: Sender<Result<Bytes>>, writers: &Writers) {
     let mut pace = Pace::default();
     loop {
@@ -110,21 +110,21 @@ async fn send(asked: &mut Asked, to: Sender<Result<Bytes>>, writers: &Writers) {
     }
 }
 
-/// One file on its way into the store, and its hashes.
+/// A file that is being stored, and its hashes.
 pub(super) struct File {
     arriving: Arriving,
     sha256: Sha256,
-    /// Git's name begins with the size: where that is not known before, it is not computed.
+    /// Git's id depends on the size, so it is computed only if the size is known in advance.
     git: Option<Sha1>,
     head: Vec<u8>,
     bytes: u64,
 }
 
-/// A file that has arrived.
+/// A stored file.
 pub(super) struct Arrived {
     pub(super) content: Content,
     pub(super) sha256: String,
-    /// All that is to be known of it, if its size was told before.
+    /// All hashes, if the size was known in advance.
     pub(super) hashes: Option<Hashes>,
 }
 
@@ -152,7 +152,7 @@ impl File {
         self.arriving.push(edit, bytes)
     }
 
-    /// Bytes that came so far.
+    /// Bytes so far.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -1,4 +1,4 @@
-//! What clients ask about repos: their heads, lists of their files, branches, and history.
+//! Requests that read repos: their heads, lists of their files, branches, and history.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::serve::source::block;
 use crate::serve::tokens::Role;
 use crate::serve::{Asked, text};
 
-/// Entries of one page of a listing; and with what is known of their last commit.
+/// Entries per page of a listing: without and with their last commit.
 const PAGE_ENTRIES: (usize, usize) = (1000, 50);
-/// Most bytes of the body that names paths.
+/// Maximum bytes of a body that names paths.
 const PATHS_BYTES_MAX: usize = 4 << 20;
-/// Repos, and commits, that one answer lists.
+/// Maximum number of repos and of commits in one answer.
 const LISTED: (usize, usize) = (1000, 1000);
 
-/// R8: who asks. Clients take the name for the owner of repos that they name without one.
+/// `GET /api/whoami-v2`. Clients use the name as the owner of repos that they name without one.
 pub(super) fn who_am_i(request: &Request<'_>) -> Answer {
     let name = request.owner();
     let shown = request.caller.name().unwrap_or("everybody");
@@ -47,7 +47,7 @@ pub(super) fn who_am_i(request: &Request<'_>) -> Answer {
 }
 
 impl Hub {
-    /// R1: what a repo is.
+    /// `GET /api/models/ID`: describes a repo.
     pub(super) async fn info(
         &self,
         request: &Request<'_>,
@@ -84,7 +84,7 @@ impl Hub {
         Ok(Answer::json(StatusCode::OK, &info))
     }
 
-    /// R2: what is in a directory.
+    /// `GET /api/models/ID/tree/REV/PATH`: lists a directory.
     pub(super) async fn tree(
         &self,
         request: &Request<'_>,
@@ -131,7 +131,7 @@ impl Hub {
         })
     }
 
-    /// R5: what is known of some paths; those that are not there are left out.
+    /// `POST /api/models/ID/paths-info/REV`: describes some paths; missing ones are left out.
     pub(super) async fn paths_info(
         &self,
         request: &Request<'_>,
@@ -166,7 +166,7 @@ impl Hub {
             .collect())
     }
 
-    /// R6: branches and tags.
+    /// `GET /api/models/ID/refs`: lists branches and tags.
     pub(super) async fn refs(&self, request: &Request<'_>, kind: Type, id: Id) -> Outcome<Answer> {
         let (sight, repo) = self.find(request, kind, id).await?;
         let inner = Arc::clone(&self.inner);
@@ -187,7 +187,7 @@ impl Hub {
         Ok(Answer::json(StatusCode::OK, &told))
     }
 
-    /// R7: commits from a revision back.
+    /// `GET /api/models/ID/commits/REV`: lists commits, from a revision back.
     pub(super) async fn commits(
         &self,
         request: &Request<'_>,
@@ -211,7 +211,7 @@ impl Hub {
         Ok(Answer::json(StatusCode::OK, &told.collect()))
     }
 
-    /// R10: the repos of a namespace.
+    /// `GET /api/models`: lists the repos of a namespace.
     pub(super) async fn list(&self, request: &Request<'_>, kind: Type) -> Outcome<Answer> {
         let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
         let namespace = request.namespace.clone();
@@ -241,7 +241,7 @@ impl Hub {
     }
 }
 
-/// The paths of a body of R5, as a form or as JSON, and whether more than their hashes is asked.
+/// Parses the paths in the body of a request for paths, as a form or as JSON, and whether it wants more than hashes.
 fn named_paths(body: &[u8]) -> Option<(Vec<String>, bool)> {
     if body.first() == Some(&b'{') {
         let body: Value = serde_json::from_slice(body).ok()?;
@@ -256,7 +256,7 @@ fn named_paths(body: &[u8]) -> Option<(Vec<String>, bool)> {
     Some((paths.map(|(_, path)| path).collect(), is_expanded))
 }
 
-/// The URL of the page that follows.
+/// The URL of the next page.
 fn next(
     request: &Request<'_>,
     kind: Type,
@@ -282,7 +282,7 @@ fn next(
     format!("{endpoint}/api/{kind}/{id}/tree/{rev}{path}?{kept}cursor={cursor}")
 }
 
-/// The path that a page begins behind.
+/// Decodes a cursor: the path after which a page begins.
 fn place(cursor: &str) -> Option<String> {
     String::from_utf8(text::unhex(cursor)?).ok()
 }
@@ -312,7 +312,7 @@ fn sibling((file, etag): (&Entry, Option<Etag>)) -> Value {
     told
 }
 
-/// An entry of a listing; with the commit, where that is asked for.
+/// An entry of a listing, with its last commit if requested.
 fn listed_as(entry: &Entry, etag: Option<Etag>, last: Option<&Commit>) -> Value {
     let mut told = match (&entry.what, entry.size(), etag) {
         (What::Directory(oid), ..) => {
@@ -337,7 +337,7 @@ fn listed_as(entry: &Entry, etag: Option<Etag>, last: Option<&Commit>) -> Value 
     told
 }
 
-/// A time as a Hub writes it.
+/// A time in the Hub's format.
 fn time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.000Z").to_string()
 }

@@ -1,6 +1,7 @@
-//! Mirrors: repos of an upstream that grow as they are asked for, each in a ref of its own.
+//! Mirrors: repos of an upstream that grow with the requests, each in a ref of its own.
 //!
-//! What everybody may see is where a repo lies that is made here; all else is below `.gated/`, where only pull-through looks.
+//! A public repo is mirrored in the ref where a local repo of the name would be. All others are below `.gated/`, where
+//! only pull-through looks.
 
 use std::collections::HashMap;
 
@@ -11,20 +12,20 @@ use crate::serve::hub::repos::{FilesOf, GATED, Repo, Repos, is_live};
 use crate::serve::hub::route::Named;
 use crate::serve::hub::saved::{hashed, read_listing};
 
-/// What a namespace has of a repo that an upstream may have, too.
+/// What a namespace has of a repo that the upstream may have, too.
 #[derive(Clone, Debug)]
 pub(crate) struct Mirrors {
-    /// What everybody may see.
+    /// The mirror of the public repo.
     pub(crate) open: Option<Repo>,
     pub(crate) gated: Option<Repo>,
-    /// It has a repo of its own of this name.
+    /// Whether the namespace has a repo of its own with this name.
     pub(crate) is_own: bool,
-    /// It, as a saved cache in another ref has it.
+    /// The repo in a saved cache of another ref.
     pub(crate) saved: Option<Repo>,
 }
 
 impl Repos {
-    /// The first ref of the namespace whose saved cache has this repo.
+    /// The repo in the first saved cache of the namespace that has it.
     pub(super) fn saved_elsewhere(
         &self,
         reader: &Reader<'_>,
@@ -67,7 +68,7 @@ impl Repos {
         }
     }
 
-    /// What the namespace has of a repo of an upstream. Blocks.
+    /// What the namespace has of a repo of the upstream. Blocks.
     pub(crate) fn mirrors(&self, reader: &Reader<'_>, named: &Named) -> Result<Mirrors> {
         let number = reader.view().state.number;
         self.mirrors.answer(number, named.clone(), |named| {
@@ -91,7 +92,7 @@ impl Repos {
         })
     }
 
-    /// What a commit of a mirror has in it, if that is known. Blocks.
+    /// The listing of a commit of a mirror, if it is stored. Blocks.
     pub(crate) fn listing(
         &self,
         reader: &Reader<'_>,
@@ -109,7 +110,7 @@ impl Repos {
         }
     }
 
-    /// The files by their hashes that saved caches of the namespace have of a repo. Blocks.
+    /// The files of a repo in saved caches of the namespace, by hash. Blocks.
     pub(crate) fn hashed(
         &self,
         reader: &Reader<'_>,
@@ -127,7 +128,7 @@ impl Repos {
         Ok(found)
     }
 
-    /// Whether the newest version of a mirror has a file of this hash. Blocks.
+    /// Whether the newest version of a mirror has a file with this hash. Blocks.
     pub(crate) fn has_hashed(
         &self,
         reader: &Reader<'_>,

@@ -1,8 +1,8 @@
-//! The Hub door: what clients of a Hugging Face Hub ask for, answered out of the refs of a namespace.
+//! The Hub door: answers clients of a Hugging Face Hub from the refs of a namespace.
 //!
-//! `route` says what is meant, `find`, `repos` and `mirrors` which ref and version that is, `files` what is in it, `hashes` how clients call it;
-//! `pull` brings what an upstream has; `look` answers what is asked of the API, `download` sends files; `write`, `uploads` and `commit` take them, by `incoming` and
-//! `stream`; `fault` says what is wrong in the words of these clients.
+//! `route` parses requests; `find`, `repos` and `mirrors` find the ref and the version, `files` its files, `hashes`
+//! their etags. `pull` fetches from an upstream. `look` answers API requests and `download` sends files; `write`,
+//! `uploads` and `commit` store them through `incoming` and `stream`. `fault` words errors for these clients.
 
 mod commit;
 mod download;
@@ -48,38 +48,38 @@ use route::{Call, Id, Route, Type};
 use used::Used;
 use writers::Writers;
 
-/// Files whose hashes are computed at once.
+/// Number of files to hash at once.
 const HASHERS: usize = 4;
-/// How long a look at the store may take until it is said to be away, and how often there is one at most.
+/// How long a health check may take, and the minimum time between two reads of the store.
 const HEALTH_TIME: Duration = Duration::from_secs(5);
 const HEALTH_PAUSE: Duration = Duration::from_millis(500);
-/// Most bytes of the name of a revision.
+/// Maximum bytes of a revision's name.
 const REVISION_BYTES_MAX: usize = 256;
-/// Bodies that are stored at once, if memory allows; and the memory that one of them takes.
+/// Number of bodies to store at once if memory allows, and the memory for one of them.
 const WRITERS_MAX: usize = 16;
 const WRITER_BYTES: u64 = 16 << 20;
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 
-/// What `/` says.
+/// The answer to `/`.
 const WELCOME: &str = "store serve: a Hugging Face endpoint for each namespace\n\n    HF_ENDPOINT=http://HOST:PORT/project/NAME hf download OWNER/NAME\n\n`store help doors` tells the rest. /metrics and /healthz are for machines.\n";
 
 /// The door.
 pub(crate) struct Hub {
     source: Arc<Source>,
     shared: Arc<Shared>,
-    /// What repos are taken from where the path names no namespace.
+    /// The namespace for paths that name none.
     root: Option<Namespace>,
     inner: Arc<Inner>,
     hashers: Arc<Semaphore>,
     writers: Writers,
     tokens: Arc<Tokens>,
-    /// The way to an upstream, if there is one.
+    /// Access to an upstream, if there is one.
     pull: Option<Arc<Pull>>,
 }
 
-/// What is remembered between requests.
+/// Caches between requests.
 struct Inner {
     repos: Repos,
     shelf: Shelf,
@@ -87,23 +87,23 @@ struct Inner {
     used: Used,
 }
 
-/// A request on its way through the door.
+/// A request with its parsed properties.
 struct Request<'r> {
     head: &'r Parts,
     query: Vec<(String, String)>,
     namespace: Namespace,
-    /// What the client calls this endpoint.
+    /// The endpoint's URL as the client knows it.
     endpoint: String,
     caller: Caller,
-    /// For the access log: why the answer may be an old one.
+    /// Why the answer may be outdated, for the access log.
     note: Mutex<Option<String>>,
 }
 
 impl Hub {
-    /// A door to the store behind `source`, and through it to an upstream.
+    /// A door to the store behind `source`, and to an upstream.
     ///
     /// # Errors
-    /// When the upstream is none.
+    /// If the upstream's URL is invalid.
     pub(crate) fn new(
         source: Arc<Source>,
         shared: Arc<Shared>,
@@ -135,14 +135,14 @@ impl Hub {
         })
     }
 
-    /// The server is asked to stop: what came from the upstream does not wait for more.
+    /// Called when the server stops: fetched files are stored without waiting for more.
     pub(crate) fn stop(&self) {
         if let Some(pull) = &self.pull {
             pull.stop();
         }
     }
 
-    /// Comes back when what came from the upstream is stored.
+    /// Waits until fetched files are stored.
     pub(crate) async fn finish(&self) {
         if let Some(pull) = &self.pull {
             pull.finish().await;
@@ -192,7 +192,7 @@ impl Hub {
         Ok(answer)
     }
 
-    /// What only looks.
+    /// Answers requests that only read.
     async fn look(&self, request: &Request<'_>, route: Route) -> Outcome<Answer> {
         let (kind, id, call) = match route {
             Route::WhoAmI => return Ok(look::who_am_i(request)),
@@ -218,7 +218,7 @@ impl Hub {
         }
     }
 
-    /// What comes with a body, or changes something.
+    /// Answers requests that have a body or change something.
     async fn take(
         &self,
         request: &Request<'_>,
@@ -255,7 +255,7 @@ impl Hub {
         }
     }
 
-    /// What watches the server asks, and people who look what it is.
+    /// Answers monitoring requests, and people who open `/`.
     async fn of_machines(&self, head: &Parts, segments: &[String]) -> Option<Outcome<Answer>> {
         let [name] = segments else { return None };
         let is_read = [Method::GET, Method::HEAD].contains(&head.method);
@@ -269,7 +269,7 @@ impl Hub {
         is_read.then_some(Ok(answer))
     }
 
-    /// Whether the store can be read.
+    /// Answers whether the store can be read.
     async fn health(&self) -> Answer {
         let source = Arc::clone(&self.source);
         let looked = block(move || source.check_there(HEALTH_PAUSE));
@@ -303,11 +303,11 @@ impl Door for Hub {
 
     async fn answer(&self, head: &Parts, asked: &mut Asked) -> Answer {
         if head.headers.get_all(AUTHORIZATION).iter().count() > 1 {
-            // A proxy in between may have looked at the other one.
+            // A proxy may have checked the other one.
             return Fault::bad("more than one Authorization").into();
         }
         let authorization = head.headers.get(AUTHORIZATION);
-        // What is no text is no token of ours.
+        // A value that is not text is not one of this server's tokens.
         let authorization = authorization.map(|value| value.to_str().unwrap_or_default());
         let caller = match self.tokens.caller(authorization) {
             Ok(caller) => caller,
@@ -331,12 +331,12 @@ impl Request<'_> {
         self.head.method == Method::HEAD
     }
 
-    /// Whether the URL itself says that it may be asked.
+    /// Whether the URL itself may carry a signature in place of a token.
     fn is_signed(&self, route: &Route) -> bool {
         self.head.method == Method::PUT && matches!(route, Route::Repo(_, _, Call::Upload(_)))
     }
 
-    /// That it is known who asks, where that matters.
+    /// Refuses a missing or invalid token.
     fn check_known(&self) -> Outcome<()> {
         match self.caller {
             Caller::Everybody | Caller::Bearer(_) => Ok(()),
@@ -345,13 +345,13 @@ impl Request<'_> {
         }
     }
 
-    /// Tells the access log why the answer may be an old one.
+    /// Records for the access log why the answer may be outdated.
     fn note(&self, why: String) {
         let mut note = self.note.lock().unwrap_or_else(PoisonError::into_inner);
         *note = Some(why);
     }
 
-    /// Who asks, as far as an upstream is concerned: a token of this server is none of its.
+    /// The caller's credentials for the upstream. Tokens of this server are not sent there.
     fn who(&self) -> Who {
         let bearer = || {
             let value = self.head.headers.get(AUTHORIZATION)?.to_str().ok()?;
@@ -377,7 +377,7 @@ impl Request<'_> {
         }
     }
 
-    /// Whose repos those are that a client names without an owner.
+    /// The owner of repos that a client names without one.
     fn owner(&self) -> &str {
         self.namespace
             .as_str()
@@ -386,7 +386,7 @@ impl Request<'_> {
             .unwrap_or_default()
     }
 
-    /// What the client calls itself.
+    /// The User-Agent.
     fn agent(&self) -> &str {
         let agent = self.head.headers.get(USER_AGENT);
         agent
@@ -403,7 +403,7 @@ impl Request<'_> {
     }
 }
 
-/// What the client calls the endpoint: every URL in an answer begins with it.
+/// The endpoint's URL as the client knows it; URLs in answers begin with it.
 fn endpoint(head: &Parts, namespace: Option<&Namespace>) -> String {
     let value = |name: &HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok());
     let is_host = |host: &&str| {

@@ -1,11 +1,11 @@
-//! Which ref is a repo, and which version or snapshot is a revision of it.
+//! Maps repos to refs, and revisions to versions or snapshots.
 //!
-//! `OWNER/NAME` in a namespace is, the first of these that is there: the ref `models/OWNER/NAME` (or `datasets/`, ...), the ref
-//! `OWNER/NAME`; `NAME`, where OWNER is the namespace's own name; `a/b/NAME`, where OWNER is `a.b`; a repo in a saved cache
-//! of a Hub, any ref of the namespace that holds `models--OWNER--NAME` at its top or in `hub/`.
-//! A saved repo has the commits that it came with. All others have commits that are derived from the content and the type: the
-//! same on every cluster, without looking at a file. A mirror is a saved repo that grows as it is asked for: what is in a
-//! commit of it is known before all of its files are here.
+//! `OWNER/NAME` in a namespace is the first of these that exists: the ref `models/OWNER/NAME` (or `datasets/`, ...);
+//! the ref `OWNER/NAME`; `NAME`, if OWNER is the namespace's own name; `a/b/NAME`, if OWNER is `a.b`; a repo in a saved
+//! Hub cache, in any ref of the namespace that has `models--OWNER--NAME` at its top or in `hub/`. A saved repo has its
+//! original commits. Commits of other repos are derived from content and type, so they are the same on every cluster
+//! and need no file to be read. A mirror is a saved repo that grows with the requests: the listing of a commit is
+//! stored before all of its files are.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,14 +21,14 @@ use crate::serve::memo::Memo;
 pub(crate) use crate::serve::source::GATED;
 use crate::serve::text::is_hex;
 
-/// Versions of a ref in which a commit of a saved cache is looked for.
+/// Maximum versions of a ref in which to search a commit of a saved cache.
 const VERSIONS_SEARCHED_MAX: usize = 64;
-/// Trees whose saved repos are remembered.
+/// Maximum number of trees whose saved repos are cached.
 const TREES_KNOWN_MAX: usize = 10_000;
-/// Versions that are told as tags.
+/// Maximum number of versions to list as tags.
 const TAGS_MAX: usize = 10_000;
 
-/// What is known of repos: those that are saved by the tree that holds them, and answers at the newest state.
+/// Caches of repos: saved ones by the tree that holds them, and answers for the newest state.
 #[derive(Default)]
 pub(crate) struct Repos {
     saved: Mutex<HashMap<Content, Arc<Vec<Saved>>>>,
@@ -37,7 +37,7 @@ pub(crate) struct Repos {
     commits: Memo<(Named, RefName, String), Option<Commit>>,
 }
 
-/// A repo that is there.
+/// An existing repo.
 #[derive(Clone, Debug)]
 pub(crate) struct Repo {
     pub(crate) named: Named,
@@ -50,7 +50,7 @@ pub(crate) struct Repo {
 #[derive(Clone, Debug)]
 pub(crate) struct Commit {
     pub(crate) hex: String,
-    /// The version of its ref that it is, or is in.
+    /// The version of the ref that is this commit, or contains it.
     pub(crate) number: u64,
     pub(crate) title: String,
     pub(crate) time: Timestamp,
@@ -60,11 +60,11 @@ pub(crate) struct Commit {
 /// Where the files of a revision are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum FilesOf {
-    /// What a version is.
+    /// The root of a version.
     Root(Top),
     /// A snapshot of a saved repo: its tree, and that of the repo.
     Snapshot { snapshot: Content, repo: Content },
-    /// A commit of a mirror: what is in it, and the tree of the repo.
+    /// A commit of a mirror: its listing, and the tree of the repo.
     Listed { listing: Content, repo: Content },
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Top {
 }
 
 impl Repos {
-    /// The repo of this name, if there is one. Blocks.
+    /// Finds a repo. Blocks.
     pub(crate) fn find(&self, reader: &Reader<'_>, named: &Named) -> Result<Option<Repo>> {
         let number = reader.view().state.number;
         let look = |named: &Named| self.look_for(reader, named);
@@ -125,7 +125,7 @@ impl Repos {
         Ok(repos)
     }
 
-    /// What `rev` means in a repo, if it means anything. Blocks.
+    /// The commit that `rev` means in a repo, if any. Blocks.
     pub(crate) fn commit(
         &self,
         reader: &Reader<'_>,
@@ -145,7 +145,7 @@ impl Repos {
         rev: &str,
     ) -> Result<Option<Commit>> {
         let view = reader.view();
-        // What an upstream calls `v2` is a tag of its own.
+        // In a mirror, `v2` may be a tag of the upstream.
         let digits = rev.strip_prefix('v').filter(|_| !repo.is_mirror);
         if let Some(number) = digits.and_then(|digits| digits.parse().ok()) {
             return match view.state.refs.version(&repo.name, number)? {
@@ -181,7 +181,7 @@ impl Repos {
         Ok(found.map(|(number, _)| *number))
     }
 
-    /// The commits of a repo from `rev` back, the newest first. Blocks.
+    /// The commits of a repo from `rev` back, newest first. Blocks.
     pub(crate) fn history(
         &self,
         reader: &Reader<'_>,
@@ -206,7 +206,7 @@ impl Repos {
         Ok(Some(commits))
     }
 
-    /// Branches by name with their commits, and tags: versions by their numbers. Blocks.
+    /// The branches by name with their commits, and the tags, which are version numbers. Blocks.
     pub(crate) fn refs(
         &self,
         reader: &Reader<'_>,
@@ -230,7 +230,7 @@ impl Repos {
         Ok([vec![("main".to_owned(), main.hex)], tags.collect()])
     }
 
-    /// What `rev` means in this version, if it means anything there.
+    /// The commit that `rev` means in this version, if any.
     fn of_version(
         &self,
         reader: &Reader<'_>,
@@ -318,17 +318,17 @@ impl Repo {
         }
     }
 
-    /// Whether everybody who may see the namespace may see it.
+    /// Whether everybody who may see the namespace may see the repo.
     pub(crate) fn is_open(&self) -> bool {
         !self.name.path().starts_with(GATED)
     }
 
-    /// Whether it is part of a saved cache.
+    /// Whether the repo is part of a saved cache.
     pub(crate) fn is_saved(&self) -> bool {
         self.is_saved
     }
 
-    /// The commit of a version of it that is this.
+    /// The commit id of a version with this root.
     pub(crate) fn hex(&self, root: &Root) -> String {
         let content = root.content();
         let is_tree = matches!(root, Root::Tree { .. });
@@ -341,13 +341,13 @@ impl Repo {
 }
 
 impl Named {
-    /// The ref that a repo has which is made through the door.
+    /// The ref of a repo that is created through the door.
     pub(crate) fn own_ref(&self) -> Result<RefName> {
         let (namespace, kind, id) = (&self.namespace, self.kind.plural(), self.id.as_str());
         format!("{namespace}/{kind}/{id}").parse()
     }
 
-    /// The ref of its mirror, where the upstream does not show it to everybody.
+    /// The ref of the mirror of a repo that is not public.
     pub(crate) fn gated_ref(&self) -> Result<RefName> {
         let (namespace, kind, id) = (&self.namespace, self.kind.plural(), self.id.as_str());
         format!("{namespace}/{GATED}{kind}/{id}").parse()
@@ -359,7 +359,7 @@ pub(super) fn is_live(reader: &Reader<'_>, name: &RefName) -> Result<bool> {
     Ok(head.is_some_and(|head| head.live > 0))
 }
 
-/// Refs that may be this repo, the first of them first.
+/// The refs that may be this repo, in order of precedence.
 fn candidates(named: &Named) -> Vec<RefName> {
     let Named {
         namespace,
@@ -383,7 +383,7 @@ fn candidates(named: &Named) -> Vec<RefName> {
         .collect()
 }
 
-/// How a client names the ref as a repo of this type; none, where it is of another one or no client can.
+/// The id of a ref as a repo of this type; `None` if it has another type, or no valid id.
 fn id_of(namespace: &Namespace, name: &RefName, kind: Type) -> Option<Id> {
     let path = name.path();
     if let Some((first, rest)) = path.split_once('/')
@@ -400,7 +400,7 @@ fn id_of(namespace: &Namespace, name: &RefName, kind: Type) -> Option<Id> {
     Id::parse(&id)
 }
 
-/// The commit of a version that is no saved repo.
+/// The commit of a version that is not a saved repo.
 fn plain(repo: &Repo, number: u64, version: &Version) -> Commit {
     let content = *version.root.content();
     let is_tree = matches!(version.root, Root::Tree { .. });

@@ -1,14 +1,14 @@
-//! Which request is meant: the path of an endpoint, the repo, and what is asked of it.
+//! Parses requests: the endpoint in the path, the repo, and the call.
 //!
-//! A path is `[/team/NAME|/project/NAME]` and what a client appends to HF_ENDPOINT. It is split before it is decoded, so that a
-//! revision or a path that holds escaped slashes is one segment.
+//! A path is `[/team/NAME|/project/NAME]` followed by what a client appends to HF_ENDPOINT. It is split before it is
+//! decoded, so that a revision or a path with escaped slashes is one segment.
 
 use store::Namespace;
 
-/// Most bytes of the id of a repo.
+/// Maximum bytes of a repo's id.
 const ID_BYTES_MAX: usize = 96;
 
-/// What kind of repo.
+/// The type of a repo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Type {
     Model,
@@ -21,7 +21,7 @@ pub(crate) enum Type {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Id(String);
 
-/// A repo of a namespace, whether it is there or not.
+/// The name of a repo in a namespace; the repo need not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Named {
     pub(crate) namespace: Namespace,
@@ -29,7 +29,7 @@ pub(crate) struct Named {
     pub(crate) id: Id,
 }
 
-/// What is asked of an endpoint.
+/// A request to an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Root,
@@ -41,7 +41,7 @@ pub(crate) enum Route {
     Repo(Type, Id, Call),
 }
 
-/// What is asked of a repo.
+/// A request about a repo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Info(Option<String>),
@@ -56,7 +56,7 @@ pub(crate) enum Call {
     XetToken,
     Preupload(String),
     Commit(String),
-    /// A branch or a tag to make or to delete.
+    /// Creates or deletes a branch or a tag.
     Branch(String),
     Batch,
     Upload(String),
@@ -70,7 +70,7 @@ pub(crate) enum Call {
 impl Type {
     pub(crate) const ALL: [Self; 4] = [Self::Model, Self::Dataset, Self::Space, Self::Kernel];
 
-    /// `models`: in paths of the API, in caches and in the names of refs.
+    /// `models` etc., as in API paths, in caches and in names of refs.
     pub(crate) fn plural(self) -> &'static str {
         match self {
             Self::Model => "models",
@@ -90,13 +90,13 @@ impl Id {
         &self.0
     }
 
-    /// Of the segments of a path: an escaped slash separates no names.
+    /// Parses segments of a path. An escaped slash does not separate names.
     fn of(names: &[&str]) -> Option<Self> {
         let id = Self::parse(&names.join("/"))?;
         (id.0.split('/').count() == names.len()).then_some(id)
     }
 
-    /// `NAME` or `OWNER/NAME`, as a Hub allows them.
+    /// Parses `NAME` or `OWNER/NAME` by the Hub's rules.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let names: Vec<&str> = text.split('/').collect();
         let is_name = |name: &&str| {
@@ -113,7 +113,7 @@ impl Id {
     }
 }
 
-/// The namespace that a path begins with, if it does, and the rest of its segments.
+/// The namespace at the beginning of a path, if any, and the remaining segments.
 pub(crate) fn endpoint(segments: &[String]) -> (Option<Namespace>, &[String]) {
     if let [first, second, rest @ ..] = segments
         && matches!(first.as_str(), "team" | "project")
@@ -125,7 +125,7 @@ pub(crate) fn endpoint(segments: &[String]) -> (Option<Namespace>, &[String]) {
 }
 
 impl Route {
-    /// What these segments ask for, which follow the endpoint.
+    /// Parses the segments after the endpoint.
     pub(crate) fn parse(segments: &[String]) -> Option<Self> {
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         match segments.as_slice() {
@@ -142,13 +142,13 @@ impl Route {
     }
 }
 
-/// `OWNER/NAME/what...`, or `NAME/what...`.
+/// Parses `OWNER/NAME/CALL...` or `NAME/CALL...`.
 fn of_api(kind: Type, rest: &[&str]) -> Option<Route> {
     let split = |names| {
         let (id, what) = rest.split_at_checked(names)?;
         Some(Route::Repo(kind, Id::of(id)?, call(what)?))
     };
-    // `NAME/refs` is no repo of that name.
+    // `NAME/refs` is a call for NAME, not a repo.
     let short = split(1).filter(|route| !matches!(route, Route::Repo(_, _, Call::Info(None))));
     let is_short = rest.len() == 2 && short.is_some();
     match is_short {
@@ -180,7 +180,7 @@ fn call(what: &[&str]) -> Option<Call> {
     })
 }
 
-/// `OWNER/NAME/resolve/REV/PATH`, or `NAME/resolve/REV/PATH`.
+/// Parses `OWNER/NAME/resolve/REV/PATH` or `NAME/resolve/REV/PATH`.
 fn of_file(kind: Type, rest: &[&str]) -> Option<Route> {
     [2, 1].into_iter().find_map(|names| {
         let (id, what) = rest.split_at_checked(names)?;

@@ -1,4 +1,4 @@
-//! Saved caches of a Hub: which repos a tree holds, and which commits their branches are at.
+//! Saved Hub caches: the repos in a tree, and the commits of their branches.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,11 +9,11 @@ use crate::serve::hub::route::{Id, Type};
 use crate::serve::source;
 use crate::serve::text::is_hex;
 
-/// Most bytes of a file in `refs/`.
+/// Maximum bytes of a file in `refs/`.
 const REF_BYTES_MAX: u64 = 1024;
-/// Most bytes of a list of what is in a commit.
+/// Maximum bytes of the listing of a commit.
 const LISTING_BYTES_MAX: u64 = 1 << 30;
-/// Names below `refs/` that are told.
+/// Maximum number of names below `refs/`.
 const BRANCHES_MAX: usize = 10_000;
 
 /// A repo in a saved cache.
@@ -25,7 +25,7 @@ pub(super) struct Saved {
     pub(super) dir: Content,
 }
 
-/// What a name in a tree stands for.
+/// The entry of a tree with this name.
 fn child(reader: &Reader<'_>, tree: &Content, name: &str) -> Result<Option<Node>> {
     let entries = reader.tree(tree)?;
     let mut entries = entries.into_iter();
@@ -41,7 +41,7 @@ pub(super) fn subtree(reader: &Reader<'_>, tree: &Content, name: &str) -> Result
     })
 }
 
-/// Saved repos in one directory.
+/// The saved repos in one directory.
 pub(super) fn within(reader: &Reader<'_>, tree: &Content) -> Result<Vec<Saved>> {
     let entries = reader.tree(tree)?.into_iter();
     let saved = entries.filter_map(|entry| {
@@ -58,7 +58,7 @@ pub(super) fn within(reader: &Reader<'_>, tree: &Content) -> Result<Vec<Saved>> 
     Ok(saved.collect())
 }
 
-/// The commit that a branch of a saved repo is at, or the commit itself.
+/// The commit of a branch of a saved repo, or the commit itself.
 pub(super) fn named_commit(
     reader: &Reader<'_>,
     dir: &Content,
@@ -79,7 +79,7 @@ pub(super) fn named_commit(
         }
         break;
     }
-    // Who fetched one commit by its name has no branch.
+    // A client that fetched one commit by its id has no branch.
     let only = match rev {
         "main" => subtree(reader, dir, "snapshots")?,
         _ => None,
@@ -96,7 +96,7 @@ pub(super) fn named_commit(
     Ok(name.and_then(|name| String::from_utf8(name.clone()).ok()))
 }
 
-/// The file that says what is in a commit.
+/// The file with the listing of a commit.
 pub(super) fn listing_of(
     reader: &Reader<'_>,
     dir: &Content,
@@ -111,7 +111,7 @@ pub(super) fn listing_of(
     })
 }
 
-/// What such a file says.
+/// Reads the file of a listing.
 pub(super) fn read_listing(reader: &Reader<'_>, content: &Content) -> Result<Listing> {
     let size = content.size;
     let text = source::read(reader, content, 0, size, size)?;
@@ -119,7 +119,7 @@ pub(super) fn read_listing(reader: &Reader<'_>, content: &Content) -> Result<Lis
     listing.ok_or_else(|| Error::corrupt(format!("content {}: no listing", content.root)))
 }
 
-/// The files of a saved repo by their hashes.
+/// The files of a saved repo by hash.
 pub(super) fn hashed(reader: &Reader<'_>, dir: &Content) -> Result<HashMap<String, Content>> {
     let Some(hashed) = subtree(reader, dir, "blobs")? else {
         return Ok(HashMap::new());
@@ -149,7 +149,7 @@ fn of_file(reader: &Reader<'_>, content: &Content) -> Result<Option<String>> {
     Ok(is_hex(hex, 40).then(|| hex.to_owned()))
 }
 
-/// What is in `refs/` of a saved repo.
+/// The names in `refs/` of a saved repo, with their commits.
 pub(super) fn branches(reader: &Reader<'_>, dir: &Content) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
     let mut waiting = vec![(String::new(), subtree(reader, dir, "refs")?)];

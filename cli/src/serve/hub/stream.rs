@@ -1,14 +1,14 @@
-//! A commit as it arrives (pure): lines of JSON, one a change, of which one string may be a whole file.
+//! Parses a commit as it arrives (pure): lines of JSON, one per change, in which one string may be a whole file.
 //!
-//! The value of `content` in a line is passed on decoded, as it arrives; the rest of the line is small and is parsed when
-//! it ends. Nothing is kept of what has gone by.
+//! The value of `content` is decoded and passed on as it arrives; the rest of the line is small, and is parsed at its
+//! end. Nothing is kept afterwards.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use store::{Error, Result};
 
-/// Most bytes of a line without its file.
+/// Maximum bytes of a line without its file.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// A line of a commit.
@@ -19,7 +19,7 @@ pub(super) struct Line {
     pub(super) value: Value,
 }
 
-/// What a line says; which fields there are depends on its key.
+/// The value of a line; its key decides which fields are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Value {
@@ -33,23 +33,23 @@ pub(super) struct Value {
     pub(super) parent_commit: Option<String>,
 }
 
-/// What comes out of a stream.
+/// An output of the parser.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// Bytes of the file that the line at hand holds.
+    /// Bytes of the file in the current line.
     Bytes(Vec<u8>),
-    /// The line is over; whether it held a file.
+    /// The end of a line, and whether it contained a file.
     Line(Line, bool),
 }
 
-/// Where a line is.
+/// The position in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     /// Between strings.
     Outside,
-    /// In a string; whether a backslash came last.
+    /// In a string; true after a backslash.
     String(bool),
-    /// In the file.
+    /// In the string that is a file.
     File,
 }
 
@@ -58,12 +58,12 @@ enum At {
 pub(super) struct Stream {
     line: Vec<u8>,
     at: At,
-    /// Where the last string of the line begins, behind its quote, and where it ends.
+    /// The start of the line's last string after its quote, and its end.
     string: (usize, usize),
     has_file: bool,
-    /// Digits that are no whole group yet.
+    /// Base64 digits of an incomplete group.
     digits: Vec<u8>,
-    /// Whether the last group was padded, so that none may follow.
+    /// Whether the last group was padded, so that no other may follow.
     is_padded: bool,
 }
 
@@ -79,10 +79,10 @@ impl Stream {
         }
     }
 
-    /// Takes bytes up to the end of a line, and says how many these were and what came of them.
+    /// Takes bytes up to the end of a line. Returns how many it took, and the event that they led to.
     ///
     /// # Errors
-    /// Invalid input, where it is no such stream.
+    /// Invalid input, if the bytes are not such a stream.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(usize, Option<Event>)> {
         if self.at == At::File {
             return self.take_file(bytes);
@@ -99,7 +99,7 @@ impl Stream {
         Ok((bytes.len(), None))
     }
 
-    /// The last line, where no line end closes it.
+    /// Ends the stream. Returns the last line, if it has no newline.
     pub(super) fn finish(&mut self) -> Result<Option<Event>> {
         match self.at {
             At::Outside => self.end_line(),
@@ -189,7 +189,7 @@ impl Stream {
     }
 }
 
-/// What comes out of a commit when it comes in pieces of this size: for tests, and for fuzzing.
+/// The events of a commit that arrives in pieces of this size: for tests and fuzzing.
 #[cfg(any(test, feature = "fuzzing"))]
 #[expect(clippy::indexing_slicing, reason = "a broken word ends the run")]
 pub(super) fn in_pieces(body: &[u8], piece: usize) -> Result<Vec<Event>> {

@@ -1,8 +1,8 @@
-//! Large files of a commit that is to come: W5 to W7.
+//! Uploads of large files for a later commit, by the batch API of git LFS.
 //!
-//! An upload is stored as it arrives, and kept as a version of the ref `.uploads/SHA-256` in its namespace, which retention
-//! takes after a day: any server of the store finds it, a killed one loses nothing that it acknowledged, and quotas count it.
-//! Where it is sent to is signed, since clients send no token there.
+//! An upload is stored as it arrives, as a version of the ref `.uploads/SHA-256` in its namespace, which expires after
+//! a day. So every server of the store finds it, a killed server loses nothing that it acknowledged, and quotas count
+//! it. The upload URL is signed, since clients send no token to it.
 
 use hyper::StatusCode;
 use hyper::header::CONTENT_TYPE;
@@ -22,18 +22,18 @@ use crate::serve::source::{UPLOADS, block};
 use crate::serve::text::is_hex;
 use crate::serve::{Asked, text};
 
-/// How long an upload waits for its commit.
+/// How long an upload is kept for its commit.
 const KEPT_HOURS: i64 = 24;
-/// One that has less left is sent again, since the commit may come late.
+/// If less time is left, the client uploads again, since its commit may come late.
 const LEFT_HOURS: i64 = 12;
-/// How long a client has to begin with an upload.
+/// How long an upload URL is valid.
 const SIGNED_SECS: i64 = 6 * 60 * 60;
-/// Most bytes of the body that announces uploads, and of one that asks for one of them.
+/// Maximum bytes of the body that announces uploads, and of one that verifies an upload.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 const LFS_TYPE: &str = "application/vnd.git-lfs+json";
 
 impl Hub {
-    /// W5: which of these files are to be sent, and where to.
+    /// `POST ID.git/info/lfs/objects/batch`: says which files to upload, and where to.
     pub(super) async fn batch(
         &self,
         request: &Request<'_>,
@@ -99,7 +99,7 @@ impl Hub {
         Ok(Answer::json(StatusCode::OK, &told).with(CONTENT_TYPE, LFS_TYPE))
     }
 
-    /// W6: the bytes of one of them. It is durable when this is answered.
+    /// `PUT` of an upload. The file is durable before the answer.
     pub(super) async fn upload(
         &self,
         request: &Request<'_>,
@@ -132,7 +132,7 @@ impl Hub {
         }
         let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
         let (name, wanted) = (place(&request.namespace, oid)?, oid.to_owned());
-        // The URL came with a token, and says which: nobody else knows its signature.
+        // The signature was made for the holder of a token, whose name is in the URL.
         let by = text::value(&request.query, "by")
             .unwrap_or_default()
             .to_owned();
@@ -176,7 +176,7 @@ impl Hub {
         Ok(Answer::json(StatusCode::OK, &json!({})))
     }
 
-    /// W7: whether it is there.
+    /// Verifies that an upload is stored.
     pub(super) async fn verify(
         &self,
         request: &Request<'_>,
@@ -201,12 +201,12 @@ impl Hub {
     }
 }
 
-/// The ref that keeps an upload.
+/// The ref of an upload.
 fn place(namespace: &Namespace, oid: &str) -> Result<RefName> {
     format!("{namespace}/{UPLOADS}{oid}").parse()
 }
 
-/// An upload that is there. Blocks.
+/// An existing upload. Blocks.
 pub(super) fn kept(
     reader: &Reader<'_>,
     namespace: &Namespace,
@@ -216,7 +216,7 @@ pub(super) fn kept(
     Ok(found.as_ref().and_then(content))
 }
 
-/// The version that keeps an upload. Blocks.
+/// The version of an upload. Blocks.
 fn version(reader: &Reader<'_>, namespace: &Namespace, oid: &str) -> Result<Option<Version>> {
     if !is_hex(oid, 64) {
         return Ok(None);
@@ -236,12 +236,12 @@ fn content(version: &Version) -> Option<Content> {
     }
 }
 
-/// Whether retention leaves it until then.
+/// Whether the version is kept until then.
 fn lasts(version: &Version, until: Option<Timestamp>) -> bool {
     version.pinned || version.expires.is_none_or(|end| Some(end) >= until)
 }
 
-/// The files that a body announces: their SHA-256 and sizes.
+/// The SHA-256 and size of each announced file.
 fn announced(body: &[u8]) -> Option<Vec<(String, u64)>> {
     let body: Value = serde_json::from_slice(body).ok()?;
     if body.get("operation")?.as_str()? != "upload" {

@@ -1,6 +1,6 @@
-//! Uses of versions through the door: what clients read today is not the first that a limit of size takes.
+//! Records uses of versions through the door, so that versions in use are not the first to be evicted.
 //!
-//! A use is noted once a day for a version, behind the answer; nobody waits for it.
+//! A use is recorded once per day and version, after the answer; nobody waits for it.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -10,16 +10,16 @@ use store::{RefName, Store};
 
 const DAY_SECS: i64 = 24 * 60 * 60;
 
-/// The uses that were noted today.
+/// The uses recorded today.
 #[derive(Default)]
 pub(super) struct Used(Mutex<(i64, HashSet<(RefName, u64)>)>);
 
 impl Used {
-    /// Notes that a version is read.
+    /// Records that a version is read.
     pub(super) fn note(&self, store: &'static Store, name: &RefName, number: u64) {
         if self.is_new(Timestamp::now().as_second() / DAY_SECS, name, number) {
             let name = name.clone();
-            // Nothing depends on it.
+            // A failure is harmless.
             drop(tokio::task::spawn_blocking(move || {
                 store::leave_use(store, &name, number);
             }));

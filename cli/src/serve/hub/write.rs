@@ -1,4 +1,4 @@
-//! What clients ask before they commit: W1 to W4, and W9.
+//! Requests of clients before they commit.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use crate::serve::hub::route::{Id, Named, Type};
 use crate::serve::hub::{Hub, Request};
 use crate::serve::source::{Sight, block};
 
-/// Most bytes of the body of a question.
+/// Maximum bytes of a request's body.
 const BODY_BYTES_MAX: usize = 4 << 20;
-/// Up to here a client that would speak Xet is asked to send a file within its commit.
+/// A client that would use Xet is asked to send files up to this size within its commit.
 const WITHIN_BYTES: u64 = 64 << 20;
-/// The first version of the client library that sends large files by Xet alone.
+/// The first version of the client library that sends large files only by Xet.
 const XET_ONLY: (u32, u32) = (1, 20);
 
 #[derive(Deserialize)]
@@ -37,7 +37,7 @@ struct Preupload {
     files: Vec<Planned>,
 }
 
-/// A file that a client is going to send.
+/// A file that a client plans to send.
 #[derive(Deserialize)]
 struct Planned {
     path: String,
@@ -48,7 +48,7 @@ struct Planned {
 }
 
 impl Hub {
-    /// W1: a new repo, whose first version is empty.
+    /// `POST /api/repos/create`: makes a repo whose first version is empty.
     pub(super) async fn create(&self, request: &Request<'_>, asked: &mut Asked) -> Outcome<Answer> {
         let body = asked.whole(BODY_BYTES_MAX).await?;
         let wanted: Create = parse(&body)?;
@@ -105,7 +105,7 @@ impl Hub {
         }
     }
 
-    /// W3: what is wrong with the head of a README: nothing that this endpoint minds.
+    /// `POST /api/validate-yaml`: checks the head of a README. This endpoint accepts everything.
     pub(super) async fn validate(&self, asked: &mut Asked) -> Outcome<Answer> {
         let body = asked.whole(BODY_BYTES_MAX).await?;
         let _told: Value = parse(&body)?;
@@ -115,7 +115,7 @@ impl Hub {
         ))
     }
 
-    /// W4: how each file is to be sent, and what is there already.
+    /// `POST preupload/REV`: says how to send each file, and which ones exist.
     pub(super) async fn preupload(
         &self,
         request: &Request<'_>,
@@ -141,7 +141,7 @@ impl Hub {
                 let mode = if is_lfs { "lfs" } else { "regular" };
                 let mut told =
                     json!({"path": file.path, "uploadMode": mode, "shouldIgnore": false});
-                // Another size is another file, and no hash need be known.
+                // If the size differs, the file differs, and no hash is needed.
                 if let Some(What::File(content, _)) = files.at(&file.path).map(|entry| &entry.what)
                     && content.size == file.size
                     && let Some(told) = told.as_object_mut()
@@ -157,7 +157,7 @@ impl Hub {
         Ok(Answer::json(StatusCode::OK, &json!({"files": told.await?})))
     }
 
-    /// W9: branches and tags are not made here; who may write hears that there is none.
+    /// Branches and tags cannot be made here. A caller with the right to write is told so.
     pub(super) async fn branch(
         &self,
         request: &Request<'_>,
@@ -174,7 +174,7 @@ impl Hub {
         }
     }
 
-    /// The repo that is meant, whose ref may be written.
+    /// Finds the repo, whose ref must be writable.
     pub(super) async fn find_to_write(
         &self,
         request: &Request<'_>,
@@ -207,7 +207,7 @@ impl Planned {
     }
 }
 
-/// That a revision is the one that may be written.
+/// Checks that a revision is the one that can be written.
 pub(super) fn check_head(rev: &str) -> Outcome<()> {
     match rev {
         "main" => Ok(()),
@@ -220,12 +220,12 @@ pub(super) fn parse<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Outcome<T> {
         .map_err(|error| Fault::bad(format!("the body is not what it should be: {error}")))
 }
 
-/// Whether the client library with this name for itself sends large files by Xet and in no other way.
+/// Whether the client library in this User-Agent sends large files only by Xet.
 fn speaks_xet_only(agent: &str) -> bool {
     let Some((before, rest)) = agent.split_once("hf_hub/") else {
         return false;
     };
-    // It has deleted its files by the time of the commit: within that it could send none.
+    // That client deletes its files before the commit, so it cannot send them within the commit.
     if before.starts_with("datasets/") {
         return false;
     }

@@ -1,6 +1,6 @@
-//! Turns at storing bodies: there are few, since each takes memory, and nobody keeps all of them from the others.
+//! Turns to store bodies. There are few, since each takes memory.
 //!
-//! One token has at most half of them. Who has one and brings next to nothing while others wait loses it.
+//! A token has at most half of them. A body that brings almost nothing while others wait loses its turn.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,9 +10,9 @@ use std::time::Duration;
 use store::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Callers whose turns are counted; those that have none are forgotten.
+/// Number of callers at which those without a turn are forgotten.
 const CALLERS_MAX: usize = 1000;
-/// Bytes that a body must have brought for each of these times that it was waited for, while others wait for a turn.
+/// The bytes that a body must bring in each window of waiting time, while others wait for a turn.
 const WINDOW: Duration = Duration::from_secs(8);
 const WINDOW_BYTES: u64 = 512 << 10;
 
@@ -24,13 +24,13 @@ pub(super) struct Writers {
     waiting: AtomicUsize,
 }
 
-/// One of them, until it is dropped.
+/// A turn, until it is dropped.
 pub(super) struct Turn {
     _of_caller: Option<OwnedSemaphorePermit>,
     _of_all: OwnedSemaphorePermit,
 }
 
-/// How a body came while its turn lasted.
+/// The progress of a body during its turn.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     waited: Duration,
@@ -47,7 +47,7 @@ impl Writers {
         }
     }
 
-    /// A turn for the bearer of this token; without tokens, all clients are one and share all turns.
+    /// Waits for a turn for the bearer of this token. Without tokens, all clients share all turns.
     ///
     /// # Errors
     /// Never while the server runs.
@@ -74,10 +74,10 @@ impl Writers {
         Arc::clone(by.entry(caller.to_owned()).or_insert_with(own))
     }
 
-    /// Notes that the client was waited for so long and brought so much.
+    /// Records the time that the client was waited for, and the bytes that it sent.
     ///
     /// # Errors
-    /// Unavailable, where that is next to nothing and others wait for a turn.
+    /// Unavailable, if that is almost nothing and others wait for a turn.
     pub(super) fn check(&self, pace: &mut Pace, waited: Duration, bytes: u64) -> Result<()> {
         pace.waited += waited;
         pace.bytes += bytes;
@@ -95,7 +95,7 @@ impl Writers {
     }
 }
 
-/// One that waits for a turn.
+/// Counts a request that waits for a turn.
 struct Waits<'w>(&'w AtomicUsize);
 
 impl<'w> Waits<'w> {

@@ -1,7 +1,7 @@
-//! Who may see what the upstream does not show to everybody.
+//! Who may see repos of the upstream that are not public.
 //!
-//! The upstream is asked with the client's own token. Whom it let in is remembered, as hashes for the eyes of this
-//! user alone, so that they are let in while it is away; nobody else is.
+//! The upstream is asked with the client's own token. Its permissions are remembered as hashes, in a file that only
+//! this user can read. While the upstream is unreachable, only clients with a remembered permission are let in.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,45 +16,45 @@ use crate::serve::hub::pull::upstream::{Failure, Upstream};
 use crate::serve::hub::route::Named;
 use crate::serve::text::{hex, is_hex};
 
-/// How long an answer holds.
+/// How long an answer of the upstream, or its silence, is remembered.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 const SILENCE_TIME: Duration = Duration::from_secs(10);
-/// Answers that are kept.
+/// Maximum number of answers.
 const KNOWN_MAX: usize = 10_000;
 const HASH_DIGITS: usize = 64;
 
-/// Who asks, as far as the upstream is concerned.
+/// The caller's credentials for the upstream.
 #[derive(Clone, Debug, Default)]
 pub(in crate::serve::hub) struct Who {
     /// A token of the upstream.
     pub(in crate::serve::hub) token: Option<String>,
-    /// May see what the server's own token may see.
+    /// Whether the caller may use the server's own token.
     pub(in crate::serve::hub) is_trusted: bool,
 }
 
 impl Who {
-    /// What stands for the answers to these.
+    /// The key for answers that depend on these credentials.
     pub(super) fn key(&self) -> String {
         let token = self.token.as_deref().unwrap_or_default();
         hex(&Sha256::digest(format!("{} {token}", self.is_trusted)))
     }
 }
 
-/// Whom the upstream has let in.
+/// The permissions that the upstream has given.
 pub(super) struct Access {
     file: Option<PathBuf>,
-    /// By a hash of upstream, repo and token: when it said so, unless that was before this process.
+    /// By a hash of upstream, repo and token: the time of the answer, or `None` if it was before this process started.
     known: Mutex<HashMap<String, Option<Instant>>>,
-    /// When the upstream did not answer last: not everybody waits for that again.
+    /// When the upstream last failed to answer, so that not every request waits for it.
     silent: Mutex<Option<(Failure, Instant)>>,
 }
 
 impl Access {
-    /// Kept below `cache_dir`, if there is one.
+    /// Keeps permissions below `cache_dir`, if there is one.
     pub(super) fn new(cache_dir: Option<PathBuf>) -> Self {
         let file = cache_dir.map(|dir| dir.join("hub-allowed"));
         let text = file.as_ref().map(std::fs::read_to_string);
-        // Who is not known asks again.
+        // If the file is lost, the upstream is asked again.
         let text = text.and_then(Result::ok).unwrap_or_default();
         let known = text.lines().filter(|line| is_hex(line, HASH_DIGITS));
         let known = known.map(|line| (line.to_owned(), None)).collect();
@@ -65,10 +65,11 @@ impl Access {
         }
     }
 
-    /// That `who` may have files of this repo. Says why the upstream could not be asked, where it is let in for what was known.
+    /// Checks that `who` may have the files of this repo. If a remembered permission was used, returns why the upstream
+    /// could not be asked.
     ///
     /// # Errors
-    /// What the upstream says; refused, where it cannot be asked and nothing is known.
+    /// Those of the upstream; refused, if it cannot be asked and no permission is remembered.
     pub(super) async fn check(
         &self,
         upstream: Option<&Upstream>,
@@ -147,7 +148,7 @@ impl Access {
         };
         if let (true, Some(file)) = (is_new, &self.file) {
             let lines: String = known.keys().map(|key| format!("{key}\n")).collect();
-            // What cannot be kept is asked again.
+            // If writing fails, the upstream is asked again later.
             let _kept = files::replace(file, lines.as_bytes(), Use::Settings);
         }
     }

@@ -1,4 +1,4 @@
-//! One file from the upstream to the disk of this host: hashed as it comes, and taken up where it broke off.
+//! Fetches one file from the upstream to this host's disk: hashed while it arrives, and resumed after interruptions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use crate::serve::numbers::Numbers;
 use crate::serve::spool::Spool;
 use crate::serve::text::hex;
 
-/// Parts that wait for the disk.
+/// Maximum number of parts that wait for the disk.
 const PARTS_WAITING_MAX: usize = 16;
-/// How often it is tried again where nothing came, and how long before that at first.
+/// Attempts in a row without any bytes, and the first pause between them.
 const TRIES_MAX: u32 = 5;
-/// How often where there is nothing yet: clients ask again by themselves.
+/// Attempts before the first byte: clients retry by themselves.
 const FIRST_TRIES_MAX: u32 = 1;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What computes the hash that the upstream named.
+/// Computes the kind of hash that the upstream named.
 enum Hasher {
     Git(Sha1),
     Sha256(Sha256),
@@ -55,7 +55,7 @@ impl Hasher {
     }
 }
 
-/// Fetches a file; all of it is there and right when this ends well.
+/// Fetches a file. On success, the file is complete and verified.
 pub(super) async fn fetch(
     upstream: &Upstream,
     wanted: &Wanted,
@@ -65,7 +65,7 @@ pub(super) async fn fetch(
     let (sender, parts) = channel(PARTS_WAITING_MAX);
     let (name, onto) = (wanted.name.clone(), Arc::clone(spool));
     let (done, written) = oneshot::channel();
-    // A thread of its own: those for what blocks are few, and this one lasts as long as the upstream takes.
+    // A thread of its own: blocking threads are few, and this one runs as long as the upstream sends.
     let writing = std::thread::Builder::new()
         .name("pull".to_owned())
         .spawn(move || drop(done.send(write(parts, &name, &onto))));
@@ -75,14 +75,14 @@ pub(super) async fn fetch(
     let written = written.await;
     let written = written.unwrap_or_else(|_| Err(Failure::Own("the server stops".to_owned())));
     match (received, written) {
-        // What the disk says counts more: it is why nothing more was received.
+        // A failure of the disk is the cause if both failed.
         (_, Err(Failure::Own(why))) => Err(Failure::Own(why)),
         (Err(failure), _) | (Ok(()), Err(failure)) => Err(failure),
         (Ok(()), Ok(())) => Ok(()),
     }
 }
 
-/// Takes the parts as they come, and says whether they are what was announced. Blocks.
+/// Writes the parts as they come, and checks the announced hash. Blocks.
 fn write(mut parts: Receiver<Bytes>, name: &str, spool: &Spool) -> Result<(), Failure> {
     let mut hash = Hasher::of(name, spool.size());
     let mut at = 0;
@@ -103,7 +103,7 @@ fn write(mut parts: Receiver<Bytes>, name: &str, spool: &Spool) -> Result<(), Fa
     }
 }
 
-/// Asks until all bytes came.
+/// Sends requests until all bytes have arrived.
 async fn receive(
     upstream: &Upstream,
     wanted: &Wanted,
@@ -128,7 +128,7 @@ async fn receive(
     }
 }
 
-/// One request, from `at` on.
+/// Sends one request, from `at` on.
 async fn ask(
     upstream: &Upstream,
     wanted: &Wanted,
@@ -143,7 +143,7 @@ async fn ask(
     let mut answer = upstream
         .file(&wanted.named, place, token.as_deref(), *at)
         .await?;
-    // Who does not know ranges sends all of it again.
+    // A server without support for ranges sends the whole file again.
     let mut skip = match answer.status() {
         StatusCode::PARTIAL_CONTENT => {
             let said = answer.headers().get(CONTENT_RANGE);
@@ -181,7 +181,7 @@ async fn ask(
                 wanted.size
             )));
         }
-        // Where nobody takes it any more, the disk says why.
+        // The send fails if writing failed; the writer knows why.
         if to.send(part).await.is_err() {
             return Err(Failure::Own("it could not be written".to_owned()));
         }

@@ -1,7 +1,7 @@
-//! Files on their way from the upstream: one flight for a file, however many want it.
+//! Files on their way from the upstream: one flight per file, however many clients want it.
 //!
-//! A flight begins when the first one asks, and ends when the file is in the store; then it is forgotten, and whoever asks
-//! next finds it there. One that failed is forgotten at once, and told to all who waited.
+//! A flight begins with the first request and ends when the file is in the store; later requests find it there. A
+//! failed flight is removed at once, and all waiting requests fail.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,35 +13,35 @@ use tokio::sync::watch;
 use crate::serve::hub::pull::upstream::Failure;
 use crate::serve::spool::Spool;
 
-/// Beats that are sent at once.
+/// Maximum number of claims to renew at once.
 const BEATERS_MAX: usize = 8;
 
-/// A file by the ref that it goes into and its hash.
+/// A file: the ref that it goes into, and its hash.
 pub(super) type Key = (RefName, String);
 
-/// One file.
+/// One flight.
 pub(in crate::serve::hub) struct Flight {
     stage: watch::Sender<Stage>,
-    /// That other servers wait for this one.
+    /// The claim for which other servers wait.
     claim: Mutex<Option<Claim>>,
 }
 
-/// How far it is.
+/// The progress of a flight.
 #[derive(Clone)]
 pub(in crate::serve::hub) enum Stage {
-    /// Nothing is there yet: it may be another server that fetches it.
+    /// No bytes have arrived; perhaps another server fetches the file.
     Waiting,
     Arriving(Arc<Spool>),
     Stored,
     Failed(Failure),
 }
 
-/// All of them.
+/// All flights.
 #[derive(Default)]
 pub(super) struct Flights(Mutex<HashMap<Key, Arc<Flight>>>);
 
 impl Flights {
-    /// The flight of a file, and whether it is new.
+    /// Returns the flight of a file, and whether it is new.
     pub(super) fn enter(&self, key: &Key) -> (Arc<Flight>, bool) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.get(key) {
@@ -55,18 +55,18 @@ impl Flights {
         (flight, true)
     }
 
-    /// Forgets it.
+    /// Removes a flight.
     pub(super) fn leave(&self, key: &Key) -> Option<Arc<Flight>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(key)
     }
 
-    /// Shows other servers that this one works. Blocks.
+    /// Renews the claims, which shows other servers that this one works. Blocks.
     pub(super) fn beat(&self) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let flights: Vec<_> = all.values().map(Arc::clone).collect();
         drop(all);
-        // Some at once: of many files that go into a bucket far away the last one must beat in time, too.
+        // Renews several at once: with many files and a slow bucket, the last one must be in time, too.
         let waiting = Mutex::new(flights.iter());
         let next = || {
             let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +89,7 @@ impl Flight {
         self.stage.send_replace(stage);
     }
 
-    /// How far it is, once that is more than waiting.
+    /// Waits until the flight has left the first stage.
     pub(super) async fn begun(&self) -> Stage {
         let mut stage = self.stage.subscribe();
         let begun = stage.wait_for(|stage| !matches!(stage, Stage::Waiting));
@@ -99,7 +99,7 @@ impl Flight {
         }
     }
 
-    /// Why it failed, if it did.
+    /// Why the flight failed, if it did.
     pub(super) fn failure(&self) -> Option<Failure> {
         match &*self.stage.borrow() {
             Stage::Failed(failure) => Some(failure.clone()),
@@ -109,7 +109,7 @@ impl Flight {
 
     fn beat(&self) {
         if let Some(mut claim) = self.take_claim() {
-            // One that does not arrive is followed by the next one.
+            // If this renewal fails, the next one follows soon.
             let _shown = claim.beat();
             self.hold(claim);
         }

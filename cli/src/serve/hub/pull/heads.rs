@@ -1,8 +1,8 @@
-//! Which commit a revision of the upstream is, and that the store has what is in it before it is answered from.
+//! Finds the commit of a revision of the upstream, and stores its listing before anything is answered from it.
 //!
-//! A commit is what it is for ever; a branch is asked for again after a while, by one request for all that want it. While
-//! the upstream is away, what was known last is answered. A repo that the upstream does not show to everybody has a ref of
-//! its own, which nothing else reads. What somebody saved in the store is answered whatever the upstream says of it.
+//! A commit never changes. A branch is looked up again after a while, by one request for all waiting clients. While the
+//! upstream is unreachable, the last known commit is used. A repo that is not public has a ref of its own, which
+//! nothing else reads. A repo that somebody saved in the store is served whatever the upstream says.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,38 +23,38 @@ use crate::serve::hub::route::Named;
 use crate::serve::source::{Sight, block};
 use crate::serve::text::{is_hex, is_inside};
 
-/// How long a branch is where it was, and how long what the upstream refused stays refused.
+/// How long the commit of a branch and a refusal are remembered.
 const HEAD_TIME: Duration = Duration::from_secs(60);
 const REFUSED_TIME: Duration = Duration::from_secs(10);
-/// Revisions, and refusals of one of them, that are remembered.
+/// Maximum number of remembered revisions, and of refusals of one of them.
 const HEADS_MAX: usize = 10_000;
 const REFUSED_MAX: usize = 1000;
 const NAME_BYTES_MAX: usize = 255;
 
-/// What was asked of the upstream, by repo and revision.
+/// Answers of the upstream, by repo and revision.
 #[derive(Default)]
 pub(super) struct Heads(Mutex<HashMap<(Named, String), Slot>>);
 
-/// Who holds it asks; the others wait for the answer.
+/// The holder of the lock asks the upstream; others wait for its answer.
 type Slot = Arc<tokio::sync::Mutex<Asked>>;
 
 /// The last answers about one revision.
 #[derive(Default)]
 pub(super) struct Asked {
     head: Option<(Head, Instant)>,
-    /// By who asked.
+    /// By credentials.
     refused: HashMap<String, (Failure, Instant)>,
 }
 
 /// What the store knows of a revision.
 struct Known {
     sight: Sight,
-    /// A repo that is the namespace's own.
+    /// Whether the namespace owns the repo.
     is_own: bool,
-    /// The commits that a revision is in the two mirrors, and the first of them whose listing is there.
+    /// The two mirrors, and in each the commit of the revision, if its listing is stored.
     open: Option<(Repo, Option<Commit>)>,
     gated: Option<(Repo, Option<Commit>)>,
-    /// A saved repo of this name in some other ref, and the commit that the revision is there.
+    /// A saved repo of this name in another ref, and the commit of the revision there.
     saved: Option<(Repo, Option<Commit>)>,
 }
 
@@ -96,7 +96,7 @@ impl Asked {
 }
 
 impl Known {
-    /// The commit that it is, as far as the store knows, and whether everybody may see it.
+    /// The commit of the revision according to the store, and whether it is public.
     fn head(&self) -> Option<Head> {
         let of = |found: &Option<(Repo, Option<Commit>)>, is_open| {
             let (_, commit) = found.as_ref()?;
@@ -106,7 +106,7 @@ impl Known {
         of(&self.open, true).or_else(|| of(&self.gated, false))
     }
 
-    /// The revision, where it is this one.
+    /// The revision, if a mirror has the commit `head`.
     fn at(self, head: &Head, note: &mut Option<String>) -> Option<Mirrored> {
         let mirror = if head.is_open { self.open } else { self.gated };
         let (repo, commit) = mirror?;
@@ -119,7 +119,7 @@ impl Known {
         })
     }
 
-    /// The revision, where a saved cache has it.
+    /// The revision in a saved cache.
     fn as_saved(&self) -> Option<Mirrored> {
         let (repo, commit) = self.saved.as_ref()?;
         Some(Mirrored {
@@ -132,7 +132,8 @@ impl Known {
 }
 
 impl Pull {
-    /// The revision `rev` of a repo that is not the namespace's own; none: what is here is all there is.
+    /// Finds the revision `rev` of a repo that the namespace does not own. `None` means that only the store is to be
+    /// searched.
     pub(in crate::serve::hub) async fn find(
         self: &Arc<Self>,
         named: &Named,
@@ -148,9 +149,9 @@ impl Pull {
         let (pull, named, who) = (Arc::clone(self), named.clone(), who.clone());
         let rev = rev.to_owned();
         let saved = known.as_saved();
-        // What the store finds by itself is that repo, and nothing that is kept from whoever asks.
+        // Without a public mirror, the store's own search finds only the saved repo, which nothing restricts.
         let is_saved_alone = known.saved.is_some() && known.open.is_none();
-        // It goes on when nobody waits for it any more: who comes again finds it done.
+        // The work continues after a timeout, so a retry may find it done.
         let work = tokio::spawn(async move { pull.search(&named, &who, &rev, known).await });
         let found = match tokio::time::timeout(ANSWER_TIME, work).await {
             Ok(Ok(found)) => found.map_err(|failure| (failure.fault(), failure.why())),
@@ -160,7 +161,7 @@ impl Pull {
             )),
         };
         match (found, saved) {
-            // Somebody put it here: it is theirs to show, not the upstream's.
+            // Somebody saved it here, so the upstream's permissions do not matter.
             (Err((_, why)), Some(saved)) => Ok(Some(Mirrored {
                 note: Some(why),
                 ..saved
@@ -171,7 +172,7 @@ impl Pull {
         }
     }
 
-    /// The revision as a mirror has it, or is given it.
+    /// Finds the revision in a mirror. Updates the mirror if necessary.
     async fn search(
         &self,
         named: &Named,
@@ -183,7 +184,7 @@ impl Pull {
         let head = match self.head(named, who, rev, &known).await {
             Err(failure) if failure.is_silence() => {
                 note = Some(failure.why());
-                // That a commit is not known here does not mean that there is none.
+                // An unknown commit may exist upstream, so this is a failure and not "not found".
                 Some(known.head().ok_or(failure)?)
             }
             head => head?,
@@ -204,7 +205,7 @@ impl Pull {
         }
         match self.mirrored(named, who, (rev, &head), note).await {
             Err(failure) if failure.is_silence() => {
-                // What was known before is better than nothing, if it may be told.
+                // The previously known commit is better than nothing, if the caller may see it.
                 let before = before.filter(|before| before.is_open || !head.is_open);
                 match before {
                     Some(before) if !is_hex(rev, 40) => {
@@ -218,7 +219,7 @@ impl Pull {
         }
     }
 
-    /// The commit that a revision is; nothing, where the upstream is not asked and the store does not know.
+    /// The commit of a revision. `None` if the upstream is not asked and the store does not know.
     async fn head(
         &self,
         named: &Named,
@@ -241,7 +242,7 @@ impl Pull {
         answer.map(Some)
     }
 
-    /// Asks first as nobody: what everybody may see needs no token.
+    /// Asks without a token first, since public repos need none.
     async fn ask(&self, named: &Named, who: &Who, rev: &str) -> Result<Head, Failure> {
         let first = self.upstream.head(named, rev, None).await;
         let trusted = self.token.as_deref().filter(|_| who.is_trusted);
@@ -257,7 +258,7 @@ impl Pull {
         answer
     }
 
-    /// The revision as it is in the store, brought there where it is not.
+    /// The revision in the store. Stores it first if necessary.
     async fn mirrored(
         &self,
         named: &Named,
@@ -275,7 +276,7 @@ impl Pull {
         Ok(known.at(head, &mut note))
     }
 
-    /// Stores what is in a commit, and which branch is at it.
+    /// Stores the listing of a commit, and which branch is at it.
     async fn bring(
         &self,
         named: &Named,
@@ -283,7 +284,7 @@ impl Pull {
         (rev, head): (&str, &Head),
     ) -> Result<(), Failure> {
         let own = |error: store::Error| Failure::Own(error.to_string());
-        // One after another: the second one finds what the first one stored.
+        // One at a time: the second request finds what the first one stored.
         let slot = self.heads.slot(named, &head.sha);
         let _turn = slot.lock().await;
         let there = self.known(named, rev).await.map_err(own)?;
@@ -349,12 +350,12 @@ impl Pull {
     }
 }
 
-/// What a client is told that is to ask again, and why for the log.
+/// The answer to a client that is to retry, and the reason for the log.
 fn later(why: &str) -> (Fault, String) {
     (Fault::later(why), why.to_owned())
 }
 
-/// The ref that a repo of the upstream goes into.
+/// The ref of a mirror.
 fn mirror_ref(named: &Named, is_open: bool) -> store::Result<RefName> {
     match is_open {
         true => named.own_ref(),
@@ -362,13 +363,13 @@ fn mirror_ref(named: &Named, is_open: bool) -> store::Result<RefName> {
     }
 }
 
-/// As caches call the directory of a repo.
+/// The directory name of a repo in caches.
 pub(in crate::serve::hub) fn dir_of(named: &Named) -> String {
     let (kind, id) = (named.kind.plural(), named.id.as_str());
     format!("{kind}--{}", id.replace('/', "--"))
 }
 
-/// Files of the listing that the namespace has already.
+/// Files of the listing that the namespace already has.
 fn held(
     repos: &crate::serve::hub::repos::Repos,
     reader: &store::Reader<'_>,

@@ -1,7 +1,7 @@
-//! What came from the upstream, made versions of a ref: in the layout in which clients keep it.
+//! Stores what came from the upstream as versions of a ref, in the layout of clients' caches.
 //!
-//! A revision is a version before any file of it is: what is in it, and which branch is at it. Files are added in
-//! batches (`Keeper`): when a repo is quiet for a moment, when there are many, after a few seconds, and when the server stops.
+//! A version with the listing and the branch of a revision comes before any of its files. Files are added in batches
+//! (`Keeper`): when no file has come for a moment, when there are many, after a few seconds, and when the server stops.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,36 +17,36 @@ use crate::serve::hub::pull::Wanted;
 use crate::serve::hub::pull::listing::Listing;
 use crate::serve::spool::Spool;
 
-/// When a batch is stored: after so long without another file, or in any case; with so many files or bytes at once.
+/// When to store a batch: after a time without another file, after a total time, or at a number of files or bytes.
 const QUIET: Duration = Duration::from_millis(300);
 const BATCH_TIME: Duration = Duration::from_secs(5);
 const BATCH_FILES: usize = 256;
 const BATCH_BYTES: u64 = 256 << 20;
 
-/// A file that came and is right.
+/// A file that is complete and verified.
 pub(super) struct Pending {
     pub(super) wanted: Wanted,
     pub(super) spool: Arc<Spool>,
 }
 
-/// A revision of a repo, before its files.
+/// A revision of a repo, without its files.
 pub(super) struct Revision<'r> {
     pub(super) target: RefName,
     /// `models--OWNER--NAME`.
     pub(super) dir: String,
     pub(super) commit: String,
-    /// A branch or a tag that is at it.
+    /// A branch or a tag at this commit.
     pub(super) branch: Option<&'r str>,
     pub(super) listing: &'r Listing,
-    /// Files that the store has already, by their hashes.
+    /// Files that the store already has, by hash.
     pub(super) held: HashMap<String, Content>,
 }
 
 impl Revision<'_> {
-    /// Stores it. Blocks.
+    /// Stores the revision. Blocks.
     ///
     /// # Errors
-    /// When the store does not take it.
+    /// If the store refuses it.
     pub(super) fn keep(&self, store: &Store, upstream: &str) -> Result<()> {
         let (dir, commit) = (&self.dir, &self.commit);
         let listing = self.listing.text()?;
@@ -72,7 +72,7 @@ impl Revision<'_> {
 /// Stores files of one ref. Blocks.
 ///
 /// # Errors
-/// When the store does not take them, or a disk gives other bytes back.
+/// If the store refuses them, or the disk returns other bytes than were written.
 pub(super) fn keep(
     store: &Store,
     known: &Known,
@@ -123,7 +123,7 @@ fn stored(edit: &mut Edit<'_>, known: &Known, wanted: &Wanted, spool: &Spool) ->
     Ok(arrived.content)
 }
 
-/// Links every path of their revisions to these files.
+/// Links all paths of the files' revisions to them.
 fn link_all(edit: &mut Edit<'_>, batch: &[Pending]) -> Result<()> {
     let mut revisions: BTreeMap<&str, &Pending> = BTreeMap::new();
     let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -151,7 +151,7 @@ fn text(edit: &mut Edit<'_>, path: &str, bytes: &[u8]) -> Result<()> {
     edit.add(path.as_bytes(), content)
 }
 
-/// `snapshots/COMMIT/PATH`, as clients link it.
+/// Adds the symlink `snapshots/COMMIT/PATH`, as clients make it.
 fn link(edit: &mut Edit<'_>, dir: &str, commit: &str, path: &str, name: &str) -> Result<()> {
     let up = "../".repeat(path.matches('/').count() + 2);
     let target = format!("{up}blobs/{name}");
@@ -173,7 +173,7 @@ impl Keeper {
         }
     }
 
-    /// Takes a file; true where nobody cares for this ref yet, and the caller must.
+    /// Queues a file. Returns true if the ref has no task yet, so that the caller must start one.
     pub(super) fn push(&self, target: &RefName, pending: Pending) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(batch) = waiting.get_mut(target) {
@@ -184,7 +184,7 @@ impl Keeper {
         true
     }
 
-    /// The next batch of a ref, once it is time for it; none, where nobody must care any more.
+    /// Waits for the next batch of a ref; `None` if there are no more files and the task may end.
     pub(super) async fn batch(&self, target: &RefName) -> Option<Vec<Pending>> {
         let (began, mut last) = (Instant::now(), 0);
         let mut stopping = self.stopping.subscribe();
@@ -196,7 +196,7 @@ impl Keeper {
                 break;
             }
             last = files;
-            // It is never dropped while somebody waits; whoever stops does not wait.
+            // The sender lives as long as this value, so only a stop or the timeout ends the wait.
             let _stopped =
                 tokio::time::timeout(QUIET, stopping.wait_for(|is_stopping| *is_stopping)).await;
         }
@@ -216,7 +216,7 @@ impl Keeper {
         (batch.len(), bytes)
     }
 
-    /// From now on nothing waits for more.
+    /// Makes all batches due at once.
     pub(super) fn stop(&self) {
         self.stopping.send_replace(true);
     }
@@ -225,7 +225,7 @@ impl Keeper {
         *self.stopping.borrow()
     }
 
-    /// Whether all that came is stored, or given up.
+    /// Whether no files wait.
     pub(super) fn is_done(&self) -> bool {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.is_empty()

@@ -1,7 +1,6 @@
-//! What a revision of the upstream has in it (pure): what its API says, and the file in which caches of clients keep that.
+//! The listing of a revision of the upstream (pure): from its API, and from the file in which clients' caches keep it.
 //!
-//! It is all that is believed of a revision: which files there are, how long they are, and by which hash each of them is
-//! found right.
+//! Only the listing is trusted: it has the files, their sizes, and the hashes that verify them.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +10,9 @@ use store::{Error, Result};
 
 use crate::serve::text::{is_hex, is_inside};
 
-/// Files that a revision may have.
+/// Maximum number of files of a revision.
 pub(super) const FILES_MAX: usize = 1_000_000;
-/// Most bytes of a name in a path, and of a path.
+/// Maximum bytes of a name in a path, and of a path.
 const NAME_BYTES_MAX: usize = 255;
 const PATH_BYTES_MAX: usize = 3000;
 const FORMAT: u32 = 1;
@@ -26,14 +25,14 @@ pub(in crate::serve::hub) struct Listing(BTreeMap<String, Listed>);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::serve::hub) struct Listed {
     pub(in crate::serve::hub) size: u64,
-    /// Git's name, or that of the pointer to a large file.
+    /// The git object id of the file, or of the LFS pointer if it is large.
     #[serde(rename = "blob_id")]
     oid: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lfs_sha256: Option<String>,
 }
 
-/// As clients write it, from 1.22 on.
+/// The file format of clients since 1.22.
 #[derive(Serialize, Deserialize)]
 struct Document {
     format_version: u32,
@@ -41,7 +40,7 @@ struct Document {
 }
 
 impl Listed {
-    /// The hash of its bytes: SHA-256 or git's.
+    /// The hash of the bytes: SHA-256 or git's.
     pub(in crate::serve::hub) fn name(&self) -> &str {
         self.lfs_sha256.as_ref().unwrap_or(&self.oid)
     }
@@ -52,10 +51,10 @@ impl Listing {
         &self.0
     }
 
-    /// Adds what one page of the upstream says.
+    /// Adds the entries of one page.
     ///
     /// # Errors
-    /// When a file has no hash, or a path that no tree can hold.
+    /// If a file has no hash, or a path that no tree can hold.
     pub(in crate::serve::hub) fn add_page(&mut self, page: &Value) -> Result<()> {
         let entries = page.as_array();
         let entries = entries.ok_or_else(|| Error::invalid("a listing is a list"))?;
@@ -77,10 +76,10 @@ impl Listing {
         }
     }
 
-    /// That no file is where another one has a directory.
+    /// Checks that no path is both a file and a directory.
     ///
     /// # Errors
-    /// When there is such a file.
+    /// If there is such a path.
     pub(in crate::serve::hub) fn check(&self) -> Result<()> {
         let is_there = |(at, _): (usize, &str), path: &str| {
             path.get(..at).is_some_and(|dir| self.0.contains_key(dir))
@@ -95,7 +94,7 @@ impl Listing {
         }
     }
 
-    /// As a file of a cache.
+    /// Encodes the listing as a file of a cache.
     pub(in crate::serve::hub) fn text(&self) -> Result<Vec<u8>> {
         let document = Document {
             format_version: FORMAT,
@@ -105,7 +104,7 @@ impl Listing {
             .map_err(|source| Error::invalid("a listing as JSON").because(source))
     }
 
-    /// What such a file says; none, where it is none.
+    /// Parses such a file; `None` if it is invalid.
     pub(in crate::serve::hub) fn parse(text: &[u8]) -> Option<Self> {
         let document: Document = serde_json::from_slice(text).ok()?;
         let is_good = |(path, listed): (&String, &Listed)| is_path(path) && listed.is_good();

@@ -1,8 +1,8 @@
-//! Pull-through: what a namespace lacks is fetched from an upstream Hub, once for all, and kept.
+//! Pull-through: fetches from an upstream Hub what a namespace lacks, once for all clients, and stores it.
 //!
-//! `heads` knows which commit a branch is at, `listing` what is in a commit; both are in the store before anything is
-//! answered from them. `flight` and `fetch` bring files, when it is their `turn`, `keep` stores them; `access` says who may
-//! see what is not for everybody. `upstream` is the only one that speaks to it. DESIGN, pull-through, says why it is so.
+//! `heads` finds the commit of a branch, `listing` the files in it; both are stored before anything is answered from
+//! them. `turn`, `flight` and `fetch` fetch files, `keep` stores them. `access` decides who may see repos that are not
+//! public. Only `upstream` talks to the upstream. DESIGN, pull-through, has the reasons.
 
 mod access;
 mod fetch;
@@ -40,35 +40,35 @@ pub(super) use listing::Listing;
 use turn::{LOOK_PAUSES, Turn, Wait};
 use upstream::{Failure, Upstream};
 
-/// Files that are fetched at once.
+/// Maximum number of files to fetch at once.
 const FETCHES_MAX: usize = 32;
-/// How long a request waits for what the upstream says; clients take a slower answer for none.
+/// How long a request waits for the upstream. Clients treat a slower answer as a failure.
 const ANSWER_TIME: Duration = Duration::from_secs(8);
-/// How long a server waits for another one that fetches a file. The clients of the Hub ask again five times, which takes
-/// about a minute.
+/// How long a server waits for another one that fetches a file. Hub clients retry five times, for about a minute in
+/// all.
 const WAIT_MOST: Duration = Duration::from_secs(40);
-/// How long another server is waited for that shows nothing: then the file is fetched twice.
+/// How long to wait for another server that shows no sign of life; then both fetch the file.
 const PATIENCE: Duration = Duration::from_secs(15);
 const BEAT_PAUSE: Duration = Duration::from_secs(4);
-/// How often files are tried to be stored, and how long before the second time.
+/// Attempts to store files, and the unit of the pauses between them.
 const KEEP_TRIES_MAX: u32 = 6;
 const KEEP_PAUSE: Duration = Duration::from_millis(500);
-/// How long it is remembered of which files wrong bytes were handed on, and of how many.
+/// How long to remember the files of which wrong bytes were sent, and how many.
 const WRONG_TIME: Duration = Duration::from_secs(60 * 60);
 const WRONG_MAX: usize = 10_000;
-/// How long the end of a server waits for what came to be stored.
+/// How long a stopping server waits for fetched files to be stored.
 const END_TIME: Duration = Duration::from_secs(8);
 
-/// What the command line says of it.
+/// Options of the command line.
 pub(crate) struct Options {
     pub(crate) upstream: String,
     /// A token of the upstream.
     pub(crate) token: Option<String>,
-    /// The upstream is never asked.
+    /// Whether the upstream is never asked.
     pub(crate) is_offline: bool,
 }
 
-/// The way to the upstream.
+/// Access to the upstream.
 pub(crate) struct Pull {
     upstream: Upstream,
     token: Option<String>,
@@ -81,13 +81,13 @@ pub(crate) struct Pull {
     flights: Flights,
     fetches: Semaphore,
     keeper: Keeper,
-    /// Hashes of files of which wrong bytes went out, and when.
+    /// Hashes of files of which wrong bytes were sent, and when.
     wrong: Mutex<HashMap<String, Instant>>,
     beating: Once,
     began: Instant,
 }
 
-/// A file that is to be fetched.
+/// A file to fetch.
 #[derive(Clone)]
 pub(super) struct Wanted {
     pub(super) named: Named,
@@ -96,11 +96,11 @@ pub(super) struct Wanted {
     pub(super) dir: String,
     pub(super) commit: String,
     pub(super) path: String,
-    /// Its hash.
+    /// The file's hash.
     pub(super) name: String,
     pub(super) size: u64,
     pub(super) token: Option<String>,
-    /// All that is in the commit.
+    /// All files of the commit.
     pub(super) files: Arc<Files>,
 }
 
@@ -109,7 +109,7 @@ pub(super) struct Mirrored {
     pub(super) sight: Sight,
     pub(super) repo: Repo,
     pub(super) commit: Commit,
-    /// Why the upstream could not be asked, where it should have been.
+    /// Why the upstream could not be asked.
     pub(super) note: Option<String>,
 }
 
@@ -121,7 +121,7 @@ pub(super) enum Place {
 
 impl Pull {
     /// # Errors
-    /// When the upstream is no server's address.
+    /// If the upstream's URL is invalid.
     pub(super) fn new(
         options: Options,
         source: Arc<Source>,
@@ -146,7 +146,7 @@ impl Pull {
         })
     }
 
-    /// The token with which the upstream is asked for a file.
+    /// The token for requests of a file.
     pub(super) fn token_for(&self, who: &Who, is_open: bool) -> Option<String> {
         match is_open {
             true => self.token.clone(),
@@ -154,7 +154,7 @@ impl Pull {
         }
     }
 
-    /// Where a file is, once some of it is there.
+    /// Waits until some of a file is available, and returns its place.
     pub(super) async fn file(self: &Arc<Self>, wanted: Wanted) -> Outcome<Place> {
         if self.is_offline {
             return Err(Fault::later(
@@ -167,7 +167,7 @@ impl Pull {
         let (flight, is_new) = self.flights.enter(&key);
         if is_new {
             let (pull, flight) = (Arc::clone(self), Arc::clone(&flight));
-            // It goes on when nobody waits for it any more: who comes again finds it done.
+            // The flight continues after a timeout, so a retry may find it done.
             drop(tokio::spawn(pull.fly(key, wanted, flight)));
         }
         match tokio::time::timeout(ANSWER_TIME, flight.begun()).await {
@@ -180,7 +180,7 @@ impl Pull {
         }
     }
 
-    /// What a client is told of a flight that broke off before its first byte.
+    /// The error for a flight that failed before its first byte.
     pub(super) fn fault_of(flight: &Flight, error: Error) -> Fault {
         match flight.failure() {
             Some(failure) => failure.fault(),
@@ -188,7 +188,7 @@ impl Pull {
         }
     }
 
-    /// Whether wrong bytes of this file went out, which somebody may want to go on from.
+    /// Whether wrong bytes of this file were sent, which a client may want to resume.
     pub(super) fn was_wrong(&self, name: &str) -> bool {
         let wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         wrong.get(name).is_some_and(|at| at.elapsed() < WRONG_TIME)
@@ -205,7 +205,7 @@ impl Pull {
                 flight.hold(*claim);
                 place
             }
-            // Without a claim it is fetched all the same.
+            // Without a claim, the file is fetched anyway.
             Err(_) => self.fetches.acquire().await.ok(),
         };
         let dir = self.source.cache_dir().map(|dir| dir.join("hub-arriving"));
@@ -227,7 +227,8 @@ impl Pull {
                     wanted,
                     spool: Arc::clone(&spool),
                 };
-                // Whoever stops finds it waiting before anybody has all of it.
+                // Queued before the last byte is released, so that a stopping server stores what a client has
+                // completely.
                 if self.keeper.push(&target, pending) {
                     drop(tokio::spawn(Arc::clone(&self).keep(target)));
                 }
@@ -262,7 +263,7 @@ impl Pull {
         wrong.insert(name.to_owned(), Instant::now());
     }
 
-    /// Waits until it is this server that fetches the file, unless another one brings it.
+    /// Waits until this server is to fetch the file, or another server has stored it.
     async fn turn(&self, key: &Key, wanted: &Wanted) -> Result<Turn<'_>> {
         let (namespace, name) = (key.0.namespace(), &key.1);
         let about = format!("{namespace} {} {name}", wanted.named.id.as_str());
@@ -291,7 +292,7 @@ impl Pull {
         .await
     }
 
-    /// Stores files of one ref as long as some come.
+    /// Stores batches of one ref until no more files come.
     async fn keep(self: Arc<Self>, target: RefName) {
         while let Some(batch) = self.keeper.batch(&target).await {
             let batch = Arc::new(batch);
@@ -333,7 +334,7 @@ impl Pull {
         let upstream = self.upstream.base().to_owned();
         block(move || {
             keep::keep(source.store(), &inner.known, &target, (&upstream, &batch))?;
-            // Whoever asks from now on finds it in the store.
+            // From now on, requests find the files in the store.
             source.newest().map(drop)
         })
         .await
@@ -343,7 +344,7 @@ impl Pull {
         loop {
             tokio::time::sleep(BEAT_PAUSE).await;
             let pull = Arc::clone(&self);
-            // The next one follows.
+            // If this fails, the next beat follows soon.
             drop(
                 block(move || {
                     pull.flights.beat();
@@ -354,12 +355,12 @@ impl Pull {
         }
     }
 
-    /// Nothing waits any more before it is stored.
+    /// Stores fetched files without waiting for more.
     pub(super) fn stop(&self) {
         self.keeper.stop();
     }
 
-    /// Comes back when all that came is stored, or after a while.
+    /// Waits until all fetched files are stored, or for [`END_TIME`].
     pub(super) async fn finish(&self) {
         let began = Instant::now();
         while !self.keeper.is_done() && began.elapsed() < END_TIME {
@@ -368,10 +369,10 @@ impl Pull {
     }
 }
 
-/// Others need not wait any longer for this server.
+/// Tells other servers that they need not wait for this one.
 async fn release(flight: Arc<Flight>, how: Ended) {
     if let Some(claim) = flight.take_claim() {
-        // Where it cannot be said, they wait for their patience.
+        // If this fails, they wait until their patience ends.
         drop(block(move || claim.end(how)).await);
     }
 }

@@ -1,5 +1,5 @@
-//! Whose turn it is to fetch a file, of all servers of a store: one has the claim, and the others wait as long as it beats
-//! and their own clients are patient.
+//! Decides which server of a store fetches a file: one has the claim. The others wait while it beats, and no longer
+//! than their clients wait.
 
 use std::time::Duration;
 
@@ -9,36 +9,36 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::serve::source::block;
 
-/// How long between two looks, at first and at most.
+/// The shortest and the longest pause between two checks.
 pub(super) const LOOK_PAUSES: (Duration, Duration) =
     (Duration::from_millis(200), Duration::from_secs(2));
-/// What part of the time that was waited passes until the next look.
+/// The pause is this fraction of the time waited so far.
 const PAUSE_PART: u32 = 20;
 
-/// What a wait came to.
+/// The result of a wait.
 pub(super) enum Turn<'p> {
-    /// The file is to be fetched here; nobody else does, and there is a place for it.
+    /// This server is to fetch the file, and has one of the places.
     Claimed(Box<Claim>, Option<SemaphorePermit<'p>>),
     Stored,
 }
 
-/// By what a server waits.
+/// The parameters of a wait.
 pub(super) struct Wait<C> {
-    /// A clock that is never set.
+    /// A monotonic clock.
     pub(super) clock: C,
-    /// How long the store may give no answer.
+    /// How long the store may fail to answer.
     pub(super) patience: Duration,
-    /// How long it waits for a server that goes on. Twice the bytes are better than clients that give up.
+    /// How long to wait for an active server. Fetching twice is better than clients that give up.
     pub(super) most: Duration,
     pub(super) pauses: (Duration, Duration),
 }
 
 impl<C: Fn() -> Duration> Wait<C> {
-    /// Waits until the file is stored, or nobody shows any more that it fetches it. Takes one of `places` to look and to
-    /// fetch, and none to wait.
+    /// Waits until the file is stored, or no other server fetches it. Holds one of `places` while it checks or fetches,
+    /// not while it pauses.
     ///
     /// # Errors
-    /// When the store does not answer, or the other server takes too long: then the file is fetched here, too.
+    /// If the store does not answer, or the other server takes too long. The caller then fetches the file anyway.
     pub(super) async fn turn<'p, S: Future<Output = Result<bool>>>(
         &self,
         mut claims: Claims,
@@ -48,7 +48,7 @@ impl<C: Fn() -> Duration> Wait<C> {
         let began = (self.clock)();
         let mut answered = None;
         loop {
-            // It is never closed.
+            // The semaphore is never closed.
             let place = places.acquire().await.ok();
             let now = (self.clock)();
             let looked = block(move || {
@@ -60,7 +60,7 @@ impl<C: Fn() -> Duration> Wait<C> {
             match self.judge(look, &is_stored).await {
                 Ok(Some(claim)) => return Ok(claim.with(place)),
                 Ok(None) => answered = Some(now),
-                // One look that fails is no reason to fetch what another server brings.
+                // One failed check is no reason to fetch a file that another server fetches.
                 Err(error) if answered.is_none_or(|at| now - at >= self.patience) => {
                     return Err(error);
                 }
@@ -82,10 +82,10 @@ impl<C: Fn() -> Duration> Wait<C> {
     ) -> Result<Option<Turn<'static>>> {
         let look = look?;
         let is_first = matches!(&look, Look::Mine(claim) if claim.is_first());
-        // Also who has it looks: it may have been made meanwhile.
+        // Also after taking over a claim: the file may have been stored meanwhile.
         if !is_first && is_stored().await? {
             if let Look::Mine(claim) = look {
-                // Nobody waits for it.
+                // Nobody waits for this.
                 drop(block(move || claim.end(Ended::Done)).await);
             }
             return Ok(Some(Turn::Stored));
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(15);
-    /// What passes from one look to the next.
+    /// The seconds from one check to the next.
     const STEP_SECS: u64 = 7;
 
     fn store() -> Store {
@@ -131,7 +131,8 @@ mod tests {
         Store::init(Arc::new(Objects::memory()), host).unwrap()
     }
 
-    /// How a wait ends beside a server that shows so often that it works; and how long that took by the waiter's clock.
+    /// Waits beside a server that beats `beats` times. Returns how the wait ended, and how long it took by the waiter's
+    /// clock.
     fn wait(beats: u64, is_brought: bool, most: Duration) -> (&'static str, u64) {
         let store = store();
         let claims = || Claims::new(&store, "a file", PATIENCE).unwrap();
@@ -183,7 +184,7 @@ mod tests {
         let (how, secs) = wait(60, true, Duration::MAX);
         assert_eq!(how, "stored");
         assert!(secs > 60 * STEP_SECS, "{secs}");
-        // One that stands still is followed, and not at once.
+        // A server that stops beating is replaced, but not at once.
         let (how, secs) = wait(60, false, Duration::MAX);
         assert_eq!(how, "claimed");
         assert!(secs > 60 * STEP_SECS + PATIENCE.as_secs(), "{secs}");

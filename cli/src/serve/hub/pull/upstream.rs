@@ -1,7 +1,7 @@
-//! The upstream: a Hub that is asked for what this store lacks, and what its answers mean.
+//! The upstream: a Hub that has what this store lacks, and the meaning of its answers.
 //!
-//! Redirects are followed, and a token goes no further than to the upstream itself. Of an answer nothing is told to
-//! anybody but its status, its code and how long to wait: addresses of other hosts may hold signatures.
+//! Redirects are followed, but a token is sent to the upstream itself only. Errors pass on only status, code and retry
+//! time of an answer: URLs of other hosts may contain signatures.
 
 use std::time::Duration;
 
@@ -16,54 +16,54 @@ use crate::serve::hub::pull::listing::{FILES_MAX, Listing};
 use crate::serve::hub::route::{Named, Type};
 use crate::serve::text;
 
-/// How long a connection, the next bytes of a body, and an answer of the API may take.
+/// Time limits for connecting, for the next bytes of a body, and for an API request.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 const PART_TIME: Duration = Duration::from_secs(20);
 const API_TIME: Duration = Duration::from_secs(30);
-/// Most bytes of one answer of the API.
+/// Maximum bytes of one API answer.
 const API_BYTES_MAX: usize = 64 << 20;
-/// Pages of a listing that are read: no server needs as many.
+/// Maximum pages of a listing, more than any server needs.
 const PAGES_MAX: usize = FILES_MAX / 10;
 const ERROR_CODE: &str = "x-error-code";
 pub(in crate::serve::hub) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// Where it is.
+/// The upstream's address and client.
 pub(super) struct Upstream {
     base: String,
     http: reqwest::Client,
 }
 
-/// Why there is no answer that helps.
+/// Why there is no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// It said so.
+    /// The upstream refused.
     Refused {
         status: StatusCode,
         code: Option<&'static str>,
-        /// When to ask again, as it said that.
+        /// Its headers that say when to retry.
         later: Vec<(HeaderName, String)>,
     },
-    /// It does not answer, or not as it should.
+    /// The upstream does not answer, or its answer is invalid.
     Away(String),
-    /// The bytes are others than it said.
+    /// The bytes do not match the announced hash.
     Wrong(String),
-    /// This host or the store could not take them.
+    /// This host or the store failed.
     Own(String),
 }
 
-/// What it says of a revision.
+/// The upstream's answer about a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) sha: String,
-    /// Whether everybody may fetch its files who may see that it is there.
+    /// Whether everybody who can see the repo may download its files.
     pub(super) is_open: bool,
 }
 
 impl Upstream {
-    /// The one at `url`.
+    /// The upstream at `url`.
     ///
     /// # Errors
-    /// When that is no URL of a server.
+    /// If the URL is invalid.
     pub(super) fn new(url: &str) -> Result<Self> {
         let refuse = |why: &str| {
             Error::invalid(format!("upstream: {why}"))
@@ -80,7 +80,7 @@ impl Upstream {
         if parsed.query().is_some() || parsed.fragment().is_some() {
             return Err(refuse("expected no query"));
         }
-        // It may have been chosen before, by a bucket.
+        // Opening a bucket may have installed it already.
         let _chosen = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIME)
@@ -94,12 +94,12 @@ impl Upstream {
         })
     }
 
-    /// Its address.
+    /// The base URL.
     pub(super) fn base(&self) -> &str {
         &self.base
     }
 
-    /// What `rev` of a repo is.
+    /// Looks up the revision `rev` of a repo.
     pub(super) async fn head(
         &self,
         named: &Named,
@@ -141,13 +141,13 @@ impl Upstream {
         Ok(listing)
     }
 
-    /// Whether who has this token may fetch files.
+    /// Checks that the holder of this token may download files.
     pub(super) async fn check(&self, named: &Named, token: Option<&str>) -> Result<(), Failure> {
         let url = format!("{}/auth-check", self.api(named));
         self.ask(&url, token, Some(API_TIME), 0).await.map(drop)
     }
 
-    /// A file from byte `from` on.
+    /// Requests a file from byte `from` on.
     pub(super) async fn file(
         &self,
         named: &Named,
@@ -170,7 +170,7 @@ impl Upstream {
         format!("{}/api/{kind}/{id}", self.base)
     }
 
-    /// An answer of the API, and where it goes on.
+    /// The JSON of an API answer, and the URL of the next page.
     async fn json(
         &self,
         url: &str,
@@ -193,7 +193,7 @@ impl Upstream {
         Ok((value, next))
     }
 
-    /// The page that follows; it is nowhere but at the upstream, which alone is given tokens.
+    /// The URL of the next page. It must be at the upstream, since the request carries a token.
     fn next(&self, link: &HeaderValue) -> Result<Option<String>, Failure> {
         let link = link.to_str().unwrap_or_default();
         let mut links = link.split(',').filter_map(|one| one.split_once(';'));
@@ -239,7 +239,7 @@ impl Upstream {
     }
 }
 
-/// What its address is stays out: it may be another one by now, with a signature.
+/// The error without its URL, which may be a redirect with a signature.
 fn away(error: reqwest::Error) -> Failure {
     let error = error.without_url();
     let why = std::error::Error::source(&error).map(ToString::to_string);
@@ -280,7 +280,7 @@ impl Failure {
         }
     }
 
-    /// Whether somebody else may hear something better.
+    /// Whether another token may get a better answer.
     pub(super) fn is_of_token(&self) -> bool {
         let by_token = [
             StatusCode::UNAUTHORIZED,
@@ -290,7 +290,7 @@ impl Failure {
         matches!(self, Self::Refused { status, .. } if by_token.contains(status))
     }
 
-    /// Whether what is known may be told instead: nothing was said about it.
+    /// Whether the upstream gave no verdict, so that known data may be used.
     pub(super) fn is_silence(&self) -> bool {
         match self {
             Self::Refused { status, .. } => *status == StatusCode::TOO_MANY_REQUESTS,
@@ -299,7 +299,7 @@ impl Failure {
         }
     }
 
-    /// For the log.
+    /// The reason, for the log.
     pub(super) fn why(&self) -> String {
         match self {
             Self::Refused { status, .. } => format!("the upstream answers {status}"),
@@ -308,7 +308,7 @@ impl Failure {
         }
     }
 
-    /// What a client is told.
+    /// The error for a client.
     pub(super) fn fault(&self) -> Fault {
         let fault = match self {
             Self::Refused {
