@@ -1,4 +1,4 @@
-//! What a pass counts on without a mark at each chunk: a version as a whole, a segment as a whole.
+//! What a pass relies on without marking each chunk: a whole version, a whole segment.
 
 use super::beside::{memory, name, open, put_through, source};
 use crate::format::{Content, FrameKind, Node, PackKind, Root, Who};
@@ -12,7 +12,7 @@ use crate::session::all_offered;
 use crate::store::Store;
 use crate::tree::ListBuilder;
 
-/// A version whose one deep file was lost in a repair, below a tree that is whole so far.
+/// A version whose deepest file was lost in a repair, below a tree that is otherwise whole.
 #[test]
 fn a_base_is_whole_only_if_its_deepest_file_is() {
     let remote = memory();
@@ -39,7 +39,7 @@ fn a_base_is_whole_only_if_its_deepest_file_is() {
     assert!(!all_offered(&reader, &now, &root).unwrap());
 }
 
-/// The same segment at two states: what the later one has condemned is not offered any more.
+/// One segment at two states. What the later state has condemned is no longer offered.
 #[test]
 fn a_segment_that_stays_is_not_whole_when_a_pack_of_it_is_condemned() {
     let (remote, source) = (memory(), source(9));
@@ -68,7 +68,7 @@ fn a_segment_that_stays_is_not_whole_when_a_pack_of_it_is_condemned() {
     assert!(!view.index.still_offered(&now).unwrap());
 }
 
-/// Trees as deep as a put takes them cost memory and no stack.
+/// Trees as deep as a put accepts them take memory, but no stack.
 #[test]
 fn the_depth_of_a_base_costs_no_stack() {
     let remote = memory();
@@ -91,7 +91,7 @@ fn the_depth_of_a_base_costs_no_stack() {
     assert!(checked);
 }
 
-/// Trees one in another, in one pack of a store.
+/// Nested trees, in one pack of a store.
 fn nested(store: &Store, depth: u64) -> (Content, u64) {
     use crate::format::{Totals, TreeEncoder, TreeEntry};
     let mut builder = SegmentBuilder::default();

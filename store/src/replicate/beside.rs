@@ -1,4 +1,4 @@
-//! Passes beside a scripted collector: what it takes, and between which steps, is the test's choice.
+//! Passes beside a scripted collector. The test decides what the collector takes, and between which steps.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ pub(super) fn name() -> RefName {
     "team/t/long".parse().unwrap()
 }
 
-/// A directory of files that share nothing.
+/// A directory of files that share no bytes.
 pub(super) fn source(seed: u64) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let mut dice = seed;
@@ -61,8 +61,8 @@ pub(super) fn memory() -> Arc<Objects> {
     remote
 }
 
-/// One entry of a collector: condemns `packs`, drops the live segments that name nothing else, deletes
-/// all their objects and forgets them where nothing names them.
+/// One pass of a collector: condemns `packs`, drops the live segments that name nothing else, deletes all these
+/// objects, and forgets packs that nothing names.
 fn collect(remote: &Objects, mut packs: BTreeSet<PackId>) {
     let store = open(Arc::new(remote.clone()));
     let mut view = store.view().unwrap();
@@ -101,7 +101,7 @@ fn collect(remote: &Objects, mut packs: BTreeSet<PackId>) {
     .unwrap();
 }
 
-/// Packs that are there, and of them those that a live segment names.
+/// The packs that exist, and those of them that a live segment names.
 fn packs(remote: &Objects) -> (BTreeSet<PackId>, BTreeSet<PackId>) {
     let listed = remote.list("packs").unwrap();
     let all = listed.iter().filter_map(|info| parse_pack_key(&info.key));
@@ -133,11 +133,11 @@ fn assert_comes_back(remote: &Objects, source: &std::path::Path, what: &str) {
     }
 }
 
-/// What a collector takes at one step.
+/// Selects what a collector takes at one step.
 type Takes = fn(&Objects) -> BTreeSet<PackId>;
 
-/// A put, and at its step `at` of those that `acts` names a collector that takes what `takes` says. Whether
-/// there was such a step.
+/// Runs a put. At its step `at` among those that `acts` selects, a collector takes what `takes` selects. Returns
+/// whether there was such a step.
 fn put_beside(
     source: &std::path::Path,
     at: usize,
@@ -172,8 +172,8 @@ fn is_segment(when: When, step: Step, key: &str) -> bool {
     when == When::After && step == Step::Put && key.starts_with("segments/")
 }
 
-/// Before and after every entry of a long put a collector takes one kind of what is there: the packs that
-/// are about to be committed, those that are, all. The put ends, and what it publishes is whole.
+/// Before and after every entry of a long put, a collector takes some packs: those that are about to be committed,
+/// those that are committed, or all. The put succeeds, and what it publishes is whole.
 #[test]
 fn whatever_a_collector_takes_between_two_commits_is_stored_again() {
     let source = source(1);
@@ -186,7 +186,7 @@ fn whatever_a_collector_takes_between_two_commits_is_stored_again() {
         },
         |remote| packs(remote).1.into_iter().take(1).collect(),
     ];
-    // Also one that commits at its end only, where everything is its own and in no segment yet.
+    // Includes a put that commits only at its end, when all packs are its own and in no segment yet.
     let at_once = Portions {
         commit_chunks: usize::MAX,
         ..Portions::default()
@@ -207,7 +207,7 @@ fn whatever_a_collector_takes_between_two_commits_is_stored_again() {
     assert!(steps >= 24, "several commits in a pass: {steps}");
 }
 
-/// A collector that takes the very segment that was uploaded and not committed.
+/// A collector takes exactly the segment that was uploaded and not committed.
 #[test]
 fn a_segment_that_a_collector_found_uncommitted_is_written_again() {
     let source = source(2);
@@ -245,15 +245,15 @@ fn a_segment_that_a_collector_found_uncommitted_is_written_again() {
     }
 }
 
-/// A collector that takes a chunk that a later pass counts on after its own commit: the condemnation seen by
-/// an intermediate commit must not be forgotten by the last one.
+/// A collector takes a chunk on which a later pass relies after its own commit. The last commit must not forget a
+/// condemnation that an intermediate commit saw.
 #[test]
 fn what_is_condemned_before_an_intermediate_commit_counts_at_the_last() {
     let remote = memory();
     let source = source(3);
     put_through(remote.clone(), source.path()).unwrap();
     let old = packs(&remote).1;
-    // Half of the files are known, half are new, so that the pass relies on both.
+    // Half of the files are known and half are new, so that the pass relies on both.
     let mut dice = 77;
     for number in FILES / 2..FILES {
         let words = (0..FILE_BYTES / 8).flat_map(|_| roll(&mut dice).to_le_bytes());
@@ -280,8 +280,8 @@ fn what_is_condemned_before_an_intermediate_commit_counts_at_the_last() {
     assert_comes_back(&remote, source.path(), "condemned before a commit");
 }
 
-/// The run before was killed and left many packs. A collector condemns one of them right after the next run has
-/// loaded its state, and forgets it before that run commits it.
+/// The run before was killed and left many packs. A collector condemns one of them right after the next run has loaded
+/// its state, and forgets it before that run commits it.
 #[test]
 fn a_pack_that_was_condemned_and_forgotten_is_not_taken_up() {
     let source = source(4);
@@ -291,7 +291,7 @@ fn a_pack_that_was_condemned_and_forgotten_is_not_taken_up() {
     let request = ReplicateRequest::new(vec![Selection::Ref(name())]);
     for victim in 0..6 {
         let to = memory();
-        // Everything arrives, and the entry does not: the packs are left, and the memory knows them.
+        // Everything arrives except the entry: the packs are left, and the memory knows them.
         let left = Arc::new(Memory::default());
         leave_packs(&from, &to, &request, &left);
         let mut names = left.packs();
@@ -302,8 +302,8 @@ fn a_pack_that_was_condemned_and_forgotten_is_not_taken_up() {
         let script = {
             let (to, commits) = (to.clone(), commits.clone());
             move |when, step, key: &str| {
-                // The collector's first entry comes before the first commit, its deletion and its second one before
-                // the next commit: the pack is opened in between.
+                // The collector's first entry comes before the first commit. Its deletion and its second entry come
+                // before the next commit. The pack is opened in between.
                 if !is_entry(when, step, key) {
                     return;
                 }
@@ -324,7 +324,7 @@ fn a_pack_that_was_condemned_and_forgotten_is_not_taken_up() {
     }
 }
 
-/// The same, condemned before the next run begins: it is there still, and may go at any moment.
+/// The same pack is condemned before the next run begins: it still exists, but may be deleted at any moment.
 #[test]
 fn a_pack_that_is_condemned_already_is_not_taken_up() {
     let source = source(4);
@@ -478,7 +478,7 @@ fn an_interrupted_put_commits_what_it_has_and_says_so() {
         std::fs::write(path, words.collect::<Vec<u8>>()).unwrap();
     }
     let host = host();
-    // No commit on the way.
+    // No intermediate commits.
     let store = Store::open(remote.clone(), host.clone())
         .unwrap()
         .in_portions(Portions {

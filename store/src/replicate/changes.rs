@@ -1,4 +1,4 @@
-//! What the entry of a batch says, and what becomes of each version by it. Pure.
+//! The changes in the entry of a batch, and the outcome of each version. Pure.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,7 +10,7 @@ use crate::format::{Change, RefName, RefState, State};
 use crate::policy::Refused;
 use crate::refs;
 
-/// The changes that publish `good` versions at `state`, but for those of namespaces that are refused; what becomes of
+/// The changes that publish the `good` versions at `state`, except those of refused namespaces, and the outcome of
 /// each.
 ///
 /// # Errors
@@ -28,7 +28,7 @@ pub(super) fn changes(
             Entry::Vacant(place) => place.insert(state.refs.get(&bring.name)?.unwrap_or_default()),
         };
         let namespace = bring.name.namespace();
-        // Somebody else may have brought it meanwhile.
+        // Another run may have copied the version meanwhile.
         let (number, status) = match (bring.found(there), refused.get(&namespace)) {
             (Found::There(number) | Found::GoneBack { there: number, .. }, _) => {
                 let status = match bring.kept == Some(number) {
@@ -62,7 +62,7 @@ pub(super) fn changes(
     Ok((changes, settled))
 }
 
-/// What makes the version that ranks highest the newest again.
+/// The change that makes the version with the highest rank the newest again.
 fn on_top(state: &State, name: &RefName, there: &RefState) -> Option<Change> {
     let first = state.by_rank(name, &there.versions).pop()?;
     let newest = there.versions.last_key_value().map(|(number, _)| *number);

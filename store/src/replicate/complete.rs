@@ -1,6 +1,5 @@
-//! Which versions of a batch are complete at the destination before the whole batch is: a run that is asked to stop
-//! still publishes these. It reads the metadata of the source; if a version lacks something, only up to the first
-//! missing chunk.
+//! Which versions of an unfinished batch are complete at the destination, so that a run that is asked to stop can still
+//! publish them. It reads the metadata of the source; if a version lacks something, only up to the first missing chunk.
 
 use std::collections::HashSet;
 
@@ -11,8 +10,8 @@ use crate::read::Reader;
 use crate::session::Relied;
 use crate::store::{Store, View};
 
-/// Those of `versions` all of whose chunks `there` offers; of a ref none after one that is not, since versions
-/// keep their order.
+/// The `versions` whose chunks `there` offers, all of them. Nothing of a ref after its first incomplete version, since
+/// versions keep their order.
 ///
 /// # Errors
 /// When the source cannot be read, or an index.
@@ -22,11 +21,11 @@ pub(super) fn complete<'q>(
     versions: impl Iterator<Item = &'q Bring>,
     there: &Relied,
 ) -> Result<Vec<&'q Bring>> {
-    // It was asked to stop, and does this first.
+    // The run was asked to stop, and does this first.
     let from = from.unhurried();
     let (reader, none) = (Reader::at(&from, source.clone()), Unreadable::new());
     let (mut whole, mut begun) = (Vec::new(), HashSet::new());
-    // One walk serves until it meets a version that lacks something: that one it has walked in part.
+    // One walk serves until it meets an incomplete version, which it has walked only in part.
     let mut walk = None;
     for bring in versions {
         if begun.contains(&bring.name) {

@@ -1,8 +1,8 @@
-//! Copying: runs are read, their frames decoded and every wanted chunk checked, then they go to the uploader.
+//! Copying: reads runs, decodes their frames, checks every wanted chunk, and passes them to the uploader.
 //!
-//! A wanted frame is sent as it is encoded; if most of a frame is already there, only its wanted chunks are encoded
-//! again. A chunk that is not what its id says is never sent. Memory: for each worker a run as stored and a frame or
-//! two, within the budget of the host.
+//! A wanted frame is sent as it is encoded. If most of a frame is at the destination already, only its wanted chunks
+//! are encoded again. A chunk that does not match its id is never sent. Memory: for each worker, one stored run and a
+//! frame or two, within the budget of the host.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,27 +23,27 @@ use crate::read::{Reader, read_frames};
 use crate::session::Relied;
 use crate::store::{Store, View};
 
-/// Bytes of buffers that one worker needs: a run, a decoded frame, what it encodes, frames on their way.
+/// Bytes of buffers that one worker needs: a run, a decoded frame, its encoding, frames in flight.
 const WORKER_BYTES: u64 = 3 * Coalesce::COPY.read_bytes_max as u64;
-/// Runs that are read at once where there are fewer threads: most of the time they wait for a network.
+/// Least number of concurrent reads, even with fewer threads: most of the time they wait for a network.
 const WORKERS_MIN: usize = 8;
 
 /// Why a copy ended early.
 pub(super) struct Failure {
     pub(super) error: Error,
-    /// Whether it was the destination that failed.
+    /// Whether the destination failed.
     pub(super) is_there: bool,
 }
 
-/// A chunk whose pack is gone, and where it was: pack and first byte of the frame.
+/// A chunk whose pack is gone, with its old location: the pack and the offset of the frame.
 type Gone = (ChunkId, (PackId, u32));
 
-/// Everything that the workers of one pass share.
+/// What the workers of one pass share.
 struct Shared<'c> {
     from: &'c Store,
-    /// Of the source, for the bases of deltas.
+    /// Reads bases of deltas at the source.
     reader: &'c Reader<'c>,
-    /// What the destination offers, and what it gets by this copy.
+    /// What the destination offers; bases of copied deltas are relied on.
     there: &'c Relied,
     wants: &'c Wants,
     kind: FrameKind,
@@ -54,7 +54,7 @@ struct Shared<'c> {
     unreadable: Mutex<&'c mut Unreadable>,
 }
 
-/// One of them.
+/// One worker.
 struct Worker<'w, 'c> {
     shared: &'w Shared<'c>,
     decoder: Decoder,
@@ -62,8 +62,8 @@ struct Worker<'w, 'c> {
     raw: Vec<u8>,
 }
 
-/// Copies all that `wants` says; what could not be had is added to `unreadable`. `source` is brought to a newer
-/// state where packs have moved.
+/// Copies everything in `wants`. Adds what cannot be read to `unreadable`. Brings `source` up to date if packs have
+/// moved.
 pub(super) fn copy(
     (from, there): (&Store, &Relied),
     source: &mut View,
@@ -109,7 +109,7 @@ pub(super) fn copy(
     Ok(())
 }
 
-/// Where chunks are now whose packs are gone, in the order in which they lie.
+/// Finds the current locations of chunks whose packs are gone, in the order of their locations.
 fn find_again(
     from: &Store,
     source: &mut View,
@@ -135,7 +135,7 @@ fn find_again(
     Ok(found)
 }
 
-/// Reads and sends the runs of one kind that `plan` hands out; the chunks whose packs were gone.
+/// Reads and sends the runs of one kind that `plan` produces. Returns the chunks whose packs were gone.
 fn pass(
     (reader, there, wants): (&Reader<'_>, &Relied, &Wants),
     kind: FrameKind,
@@ -229,7 +229,7 @@ impl Worker<'_, '_> {
                 }
                 Ok(())
             }
-            // It ends too early: what lies before its end is good.
+            // The pack ends too early. What is before its end is good.
             Err(error) if error.kind() == Kind::Corrupt => {
                 run.frames.iter().try_for_each(|frame| {
                     match read_frames(self.shared.from, pack, frame.offset, frame.stored_len) {
@@ -284,7 +284,7 @@ impl Worker<'_, '_> {
             true => delta_base(&object, stored)?.map(|base| base.ids),
             false => None,
         };
-        // A delta goes over as it is where the destination has what it is the difference to.
+        // A delta is sent as it is if the destination has its bases.
         let has_bases = self
             .shared
             .has_bases(bases.as_deref().unwrap_or_default())?;
@@ -309,7 +309,7 @@ impl Worker<'_, '_> {
 }
 
 impl Shared<'_> {
-    /// Whether the destination offers all of these in plain frames, or gets them so; counts on it.
+    /// Whether the destination offers all of these in plain frames, or will get them so; relies on them.
     fn has_bases(&self, bases: &[ChunkId]) -> Result<bool> {
         for base in bases {
             if !self.wants.brings_plain(base)? && !self.there.is_base_offered(base)? {
@@ -319,7 +319,7 @@ impl Shared<'_> {
         Ok(true)
     }
 
-    /// Keeps the error that the others follow from, and lets all stop.
+    /// Keeps the error that is the cause of the others, and stops all workers.
     fn settle(&self, outcome: Result<()>) {
         let Err(error) = outcome else { return };
         self.is_over.store(true, Ordering::Relaxed);

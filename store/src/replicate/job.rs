@@ -1,8 +1,8 @@
-//! One run: batch after batch, each a walk, a copy and one log entry.
+//! One run: a sequence of batches, each a walk, a copy and one log entry.
 //!
-//! A batch is as many versions as make a few packs, so that small refs share packs and large ones appear as they are
-//! complete. If a collector makes a batch stale, the batch is repeated from the walk on; packs that were finished by
-//! then are adopted, not sent again.
+//! A batch is as many versions as fill a few packs, so that small refs share packs and large ones appear as soon as
+//! they are complete. If a collector makes a batch stale, the batch is repeated from the walk on; packs that were
+//! finished by then are adopted, and not sent again.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -29,14 +29,14 @@ use crate::sound::mend::mend;
 use crate::store::{Store, View};
 use crate::throttle::Throttle;
 
-/// Stored bytes after which a batch is published. Few in tests, so that a run has many batches.
+/// Stored bytes after which a batch is published. Small in tests, so that a run has many batches.
 const BATCH_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 /// Versions after which a batch is published.
 const BATCH_VERSIONS: usize = 1000;
-/// Versions whose metadata is read at once where that takes a network.
+/// Versions whose metadata is read concurrently, if that takes a network.
 const WARM_VERSIONS: usize = 16;
 
-/// What a run needs at hand.
+/// One run and its state.
 pub(super) struct Job<'r> {
     from: &'r Store,
     to: &'r Store,
@@ -44,32 +44,32 @@ pub(super) struct Job<'r> {
     progress: &'r dyn Progress,
     unsettled: Unsettled<'r>,
     throttle: Throttle,
-    /// Chunks that a run would take up of an earlier one, for a dry run.
+    /// In a dry run: chunks of an earlier run that would be adopted.
     left: HashSet<ChunkId>,
-    /// What the progress was told to be all.
+    /// The total that was reported to the progress.
     total: (u64, u64),
     pub(super) report: ReplicateReport,
 }
 
-/// The states that a batch begins with.
+/// The states of both sides at the beginning of a batch.
 struct Views {
     source: View,
     there: View,
 }
 
-/// The versions of a batch, from the first that is left on.
+/// The versions of a batch, from the first remaining one on.
 struct Batch<'q> {
     versions: &'q [Bring],
-    /// Those that did not make it, by position, and why.
+    /// Versions that failed, by position, and why.
     failed: BTreeMap<usize, Error>,
     wants: Wants,
 }
 
 /// How a batch ended.
 enum Ended {
-    /// So many versions are settled.
+    /// This many versions are finished.
     Settled(usize),
-    /// A collector took what it had counted on.
+    /// A collector took what the batch relied on.
     Stale,
 }
 
@@ -94,7 +94,7 @@ impl<'r> Job<'r> {
         }
     }
 
-    /// Brings `versions`, in order.
+    /// Copies `versions`, in order.
     pub(super) fn bring(&mut self, versions: &[Bring], source: State, there: State) -> Result<()> {
         if versions.is_empty() {
             return Ok(());
@@ -135,7 +135,7 @@ impl<'r> Job<'r> {
         Ok(())
     }
 
-    /// One batch from the first of `versions` on.
+    /// Runs one batch, beginning with the first of `versions`.
     fn batch(&mut self, versions: &[Bring], views: &mut Views, pass: PassId) -> Result<Ended> {
         let relied = Relied::new(views.there.index.clone());
         let session = Session::new(self.to, &relied, views.there.clone(), pass);
@@ -171,7 +171,7 @@ impl<'r> Job<'r> {
             false => adopt(self.to, there, session, &self.unsettled, verify),
         };
         let adopted = adopted.map_err(Failure::of_destination)?;
-        // Later ones are this run's own.
+        // Packs that are adopted later were sent by this run.
         if self.report.sent_bytes == 0 {
             self.report.resumed_bytes += adopted;
         }
@@ -227,7 +227,7 @@ impl<'r> Job<'r> {
         })
     }
 
-    /// Walks versions until there is enough for a batch.
+    /// Walks versions until there are enough for a batch.
     fn gather<'q>(
         &self,
         versions: &'q [Bring],
@@ -262,7 +262,7 @@ impl<'r> Job<'r> {
                 }
             }
             match broken {
-                // Nothing is sent for what does not arrive: the walk is done again without it.
+                // Nothing must be sent for a version that fails, so the walk is repeated without it.
                 Some((at, error)) => drop(failed.insert(at, error)),
                 None => {
                     let mut wants = walk.finish();
@@ -277,7 +277,7 @@ impl<'r> Job<'r> {
         }
     }
 
-    /// Adds versions to the log, in one entry; none, when that is stale.
+    /// Adds versions to the log in one entry; none, when the pass is stale.
     fn publish(
         &mut self,
         good: &[&Bring],
@@ -301,8 +301,8 @@ impl<'r> Job<'r> {
         Ok(Some(settled))
     }
 
-    /// Publishes those versions of a batch that are complete already where the run was asked to stop. What
-    /// goes wrong is no error: the next run does it.
+    /// When the run was asked to stop: publishes the versions of a batch that are complete already. A failure is no
+    /// error, since the next run does it.
     fn publish_complete(
         &mut self,
         batch: &Batch<'_>,
@@ -324,7 +324,7 @@ impl<'r> Job<'r> {
         }
     }
 
-    /// What a dry run would have sent and published.
+    /// Counts what would have been sent and published, in a dry run.
     fn pretend(&mut self, batch: Batch<'_>) -> Ended {
         self.count(Sent {
             chunks: batch.wants.chunks,
@@ -353,8 +353,7 @@ impl<'r> Job<'r> {
         Ended::Settled(count)
     }
 
-    /// A segment over the packs that are finished, so that they are found by the next run, unless it was the
-    /// destination that failed.
+    /// Commits a segment over the finished packs, so that the next run finds them, unless the destination has failed.
     fn keep_finished(&mut self, failure: &Failure, session: &Session<'_>) {
         if failure.is_there || self.request.dry_run {
             return;
@@ -368,7 +367,7 @@ impl<'r> Job<'r> {
         }
     }
 
-    /// Drops what the destination alone has, as it was when the run began.
+    /// Drops what only the destination has, as planned when the run began.
     pub(super) fn drop_surplus(
         &mut self,
         selected: &Selected,
@@ -426,7 +425,7 @@ impl<'r> Job<'r> {
 }
 
 impl Batch<'_> {
-    /// The versions that nothing is wrong with.
+    /// The versions that have not failed.
     fn good(&self) -> impl Iterator<Item = &Bring> {
         let versions = self.versions.iter().enumerate();
         versions
@@ -434,7 +433,7 @@ impl Batch<'_> {
             .map(|(_, bring)| bring)
     }
 
-    /// A chunk that several versions share fails all of them, and no others.
+    /// Fails every version that reaches an unreadable chunk, and no others.
     fn fail_all_that_reach(
         &mut self,
         unreadable: &Unreadable,
@@ -460,7 +459,7 @@ impl Batch<'_> {
     }
 }
 
-/// What a live version lacks is lost; of one that was dropped meanwhile it is gone.
+/// The error about a version that lacks something: lost if the version is live, otherwise gone with the version.
 fn lacking(bring: &Bring, reader: &Reader<'_>, error: Error) -> Error {
     let is_live = || {
         let state = &reader.view().state;
@@ -472,8 +471,8 @@ fn lacking(bring: &Bring, reader: &Reader<'_>, error: Error) -> Error {
     }
 }
 
-/// Reads where the metadata of the next versions begins, several at once: small refs have packs of their own,
-/// and a network between would make each of them wait for the one before.
+/// Reads the first metadata of the next versions concurrently. Small refs have packs of their own, and over a network
+/// each read would wait for the one before.
 fn warm(reader: &Reader<'_>, versions: &[Bring]) {
     if !reader.store().is_far() {
         return;
@@ -481,7 +480,7 @@ fn warm(reader: &Reader<'_>, versions: &[Bring]) {
     std::thread::scope(|scope| {
         for bring in versions.iter().take(WARM_VERSIONS) {
             if let Root::Tree { content, .. } = &bring.version.root {
-                // What cannot be read is found out when it is needed.
+                // A failure is noticed when the metadata is needed.
                 scope.spawn(|| drop(reader.meta_chunk(&content.root)));
             }
         }

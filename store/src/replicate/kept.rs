@@ -1,8 +1,8 @@
-//! Versions that the destination has already: is what they need still there? What is gone or damaged is condemned, so
-//! that the run sends it again.
+//! Whether versions that the destination already has are still whole there. Missing and damaged packs are condemned, so
+//! that the run sends their chunks again.
 //!
-//! Costs a walk over their metadata on the side that is near, and a look at each pack that they need: of a bucket a
-//! listing, or a question for each, whichever is fewer.
+//! Costs a walk over the versions' metadata on the nearer side, and a check of each pack that they need: of a bucket, a
+//! listing or one request per pack, whichever takes fewer requests.
 
 use super::ReplicateRequest;
 use super::missing::{Missing, Unreadable, is_its_own};
@@ -23,8 +23,8 @@ struct Sides<'s> {
     to: Reader<'s>,
 }
 
-/// Those of `kept` that are not whole at the destination. Unless this is a dry run, what they need and is damaged there
-/// is condemned by then; after one, the state as if it were.
+/// The versions of `kept` that are not whole at the destination. Condemns the damaged packs that they need; a dry run
+/// returns the state as it would be then.
 pub(super) fn incomplete(
     from: &Store,
     to: &Store,
@@ -79,14 +79,14 @@ fn opened(store: &Store, state: &State) -> Result<View> {
         index: Index::default(),
     };
     match store.open_index(state, &view.index) {
-        // A collector was quicker: there is a newer state.
+        // A collector was faster: there is a newer state.
         Err(error) if error.kind() == Kind::NotFound => store.follow(&mut view)?,
         index => view.index = index?,
     }
     Ok(view)
 }
 
-/// Whether every live pack is there, whichever version needs it.
+/// Whether every live pack exists, whichever version needs it.
 fn has_all(store: &Store, view: &View) -> Result<bool> {
     let packs = view.index.packs().map(|pack| pack.id);
     let live = packs.filter(|pack| !view.state.condemned.contains_key(pack));
@@ -95,7 +95,7 @@ fn has_all(store: &Store, view: &View) -> Result<bool> {
 }
 
 impl Sides<'_> {
-    /// The versions of which the destination does not offer every chunk; counts on those that it does.
+    /// The versions of which the destination does not offer every chunk. Relies on the chunks that it offers.
     fn lacking(&self, kept: &[Kept], relied: &Relied) -> Result<Vec<Kept>> {
         let none = Unreadable::new();
         let is_far = self.from.store().is_far() && !self.to.store().is_far();
@@ -106,7 +106,7 @@ impl Sides<'_> {
             near.store().host().check_stop()?;
             let before = walk.chunks();
             let walked = match walk.version(&one.bring.version) {
-                // What the source cannot tell the destination may.
+                // If the source cannot read the version's metadata, the destination may.
                 Err(error) if is_its_own(&error) => {
                     let there = Missing::new(&self.to, relied, &none);
                     there

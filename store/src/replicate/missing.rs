@@ -1,8 +1,8 @@
-//! What the destination lacks of some versions: one walk over their metadata at the source.
+//! What the destination lacks of some versions, found by one walk over their metadata at the source.
 //!
-//! What was seen once is not walked again, so the cost follows the unique metadata, which is read in the order
-//! in which it was put. Marks are positions in the source's index: half a byte for each chunk of the source.
-//! What the destination has is counted on until the commit.
+//! Nothing is walked twice, so the cost depends on the unique metadata, which is read in the order in which it was put.
+//! Marks are positions in the source's index: half a byte for each chunk of the source. What the destination has is
+//! relied on until the commit.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -17,57 +17,57 @@ use crate::read::Reader;
 use crate::remedy::Remedy;
 use crate::session::Relied;
 
-/// Chunks that could not be had from the source, and why.
+/// Chunks that could not be read at the source, and why.
 pub(super) type Unreadable = HashMap<ChunkId, (Kind, String)>;
 
 static NOTHING_LEFT: LazyLock<HashSet<ChunkId>> = LazyLock::new(HashSet::new);
 
-/// What one walk over the versions of a batch has met.
+/// The state of one walk over the versions of a batch.
 pub(super) struct Missing<'w> {
     reader: &'w Reader<'w>,
     there: &'w Relied,
-    /// What is not to be counted although `there` does not offer it.
+    /// Chunks that do not count as missing although `there` does not offer them.
     left: &'w HashSet<ChunkId>,
-    /// Versions that reach one of these fail.
+    /// Versions that reach one of these chunks fail.
     unreadable: &'w Unreadable,
-    /// The source's index, of which positions are marked.
+    /// The source's index, whose positions are marked.
     index: Index,
     seen: Seen,
     missing: Marks,
     chunks: AtomicU64,
     raw_bytes: AtomicU64,
     stored_bytes: AtomicU64,
-    /// Whether a chunk that is missing ends the walk.
+    /// Whether the walk ends at the first missing chunk.
     ends_at_missing: bool,
 }
 
 /// Chunks that the destination lacks.
 #[derive(Debug)]
 pub(super) struct Wants {
-    /// The source's index, of which `missing` are positions.
+    /// The source's index; `missing` are positions in it.
     pub(super) index: Index,
     pub(super) missing: Marks,
     pub(super) chunks: u64,
     pub(super) raw_bytes: u64,
-    /// Their share of their frames.
+    /// The share of these chunks in their frames.
     pub(super) stored_bytes: u64,
 }
 
-/// A delta that is wanted, and those of its bases that the destination has in no plain frame.
+/// A wanted delta, and the bases that the destination has in no plain frame.
 struct Lone {
-    /// By how much it takes more as a plain frame, about.
+    /// How many more bytes it would take as a plain frame, roughly.
     more: u64,
     bases: Vec<Position>,
 }
 
 impl Wants {
-    /// Adds the bases that the destination lacks where sending them takes less than to send what is the difference to
-    /// them in plain frames; counts the rest as these. `there` and `left` know what is already there.
+    /// Adds missing bases where sending them takes fewer bytes than sending their deltas as plain frames. Counts the
+    /// other deltas as plain frames. `there` and `left` know what the destination has.
     pub(super) fn add_bases(&mut self, there: &Relied, left: &HashSet<ChunkId>) -> Result<()> {
         let (lone, costs) = self.lone(there, left)?;
         let mut added: HashSet<Position> = costs.keys().copied().collect();
         loop {
-            // Each base is paid for by the deltas that would go over as they are.
+            // The deltas that could be sent as they are share the cost of their bases.
             let mut gains: HashMap<Position, u64> = HashMap::new();
             let goes = |delta: &&Lone| delta.bases.iter().all(|base| added.contains(base));
             for delta in lone.iter().filter(goes) {
@@ -98,7 +98,7 @@ impl Wants {
         Ok(())
     }
 
-    /// The wanted deltas that lack bases, and what these take.
+    /// The wanted deltas that lack bases, and the stored bytes of each of these bases.
     fn lone(
         &self,
         there: &Relied,
@@ -144,8 +144,8 @@ impl Wants {
         Ok((lone, costs))
     }
 
-    /// Whether a chunk goes over as it lies in a plain frame. Where it turns out that it cannot be read, versions that
-    /// need it as a base are not published either.
+    /// Whether a chunk is sent in a plain frame. If it turns out to be unreadable, versions that need it as a base are
+    /// not published either.
     pub(super) fn brings_plain(&self, id: &ChunkId) -> Result<bool> {
         let at = self.index.position_plain(id)?;
         Ok(at.is_some_and(|at| self.missing.has(at)))
@@ -153,7 +153,7 @@ impl Wants {
 }
 
 impl<'w> Missing<'w> {
-    /// Nothing walked so far; what `reader` reads must be of its own newest state.
+    /// Starts a walk; `reader` must read its own newest state.
     pub(super) fn new(
         reader: &'w Reader<'w>,
         there: &'w Relied,
@@ -175,17 +175,17 @@ impl<'w> Missing<'w> {
         }
     }
 
-    /// The same, to which `left` is not missing.
+    /// The same walk; chunks in `left` do not count as missing.
     pub(super) fn beside(self, left: &'w HashSet<ChunkId>) -> Self {
         Self { left, ..self }
     }
 
-    /// Chunks that are missing by now.
+    /// Missing chunks so far.
     pub(super) fn chunks(&self) -> u64 {
         self.chunks.load(Ordering::Relaxed)
     }
 
-    /// Stored bytes that are missing by now.
+    /// Stored bytes of missing chunks so far.
     pub(super) fn stored_bytes(&self) -> u64 {
         self.stored_bytes.load(Ordering::Relaxed)
     }
@@ -200,8 +200,8 @@ impl<'w> Missing<'w> {
         }
     }
 
-    /// Walks a version. Every chunk of it is looked up, also where the destination has a version that is much the
-    /// same: that one may have lost chunks to damage.
+    /// Walks a version. Looks up every chunk, even if the destination has a similar version: that may have lost chunks
+    /// to damage.
     ///
     /// # Errors
     /// Not found or corrupt, naming what cannot be read.
@@ -209,7 +209,7 @@ impl<'w> Missing<'w> {
         Walk::in_order(self.reader, self).version(version)
     }
 
-    /// Itself, when the destination has all of a version; else none, since it is of no more use.
+    /// Returns the walk if the destination has all of a version. Otherwise none: the walk is of no more use.
     ///
     /// # Errors
     /// When a store does not answer.
@@ -269,7 +269,7 @@ impl Visit for Missing<'_> {
     }
 }
 
-/// Whether an error says something about one version, rather than about a store that does not answer.
+/// Whether an error is about one version, rather than about a store that does not answer.
 pub(super) fn is_its_own(error: &Error) -> bool {
     matches!(
         error.kind(),

@@ -51,7 +51,7 @@ use surplus::{check, surplus};
 pub struct ReplicateRequest {
     /// Refs of the source.
     pub what: Vec<Selection>,
-    /// Which of their versions.
+    /// Which versions of these refs.
     pub versions: Versions,
     /// Which versions that only the destination has are dropped: those of selected refs, and in selected namespaces
     /// also those of refs that the source no longer has. Pinned versions, and those that were first put at the
@@ -63,18 +63,18 @@ pub struct ReplicateRequest {
     pub verify: bool,
     /// The most bytes of frames to send per second; 0 is no limit.
     pub bytes_per_second: Option<u64>,
-    /// Do everything but write.
+    /// Do everything except write.
     pub dry_run: bool,
 }
 
 /// Refs of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// All of a namespace.
+    /// All refs of a namespace.
     Namespace(Namespace),
-    /// One.
+    /// One ref.
     Ref(RefName),
-    /// One version of one, whatever [`ReplicateRequest::versions`] says.
+    /// One version of a ref, whatever [`ReplicateRequest::versions`] says.
     Version(RefName, At),
 }
 
@@ -84,8 +84,8 @@ pub enum Delete {
     /// Nothing.
     #[default]
     Nothing,
-    /// What only the destination has and was copied to it. This is refused if the source is not the one that these
-    /// versions came from, or if more than half of what a namespace, or a ref named by itself, has there
+    /// What was copied to the destination and is no longer at the source. Refused if these versions came from another
+    /// source, or if more than half of what the destination has of a namespace, or of a ref that is selected by name,
     /// would be dropped.
     Surplus {
         /// The source of the last run, if known: another one is refused.
@@ -108,11 +108,11 @@ pub enum Versions {
 /// What was copied, and what was not.
 #[derive(Debug, Default, Serialize)]
 pub struct ReplicateReport {
-    /// One for each version that had to be copied, and one for each ref of which none had to. Whoever shows errors and
-    /// notes, here and below, words them.
+    /// One outcome for each version that had to be copied, and one for each ref without such versions; the caller
+    /// formats errors and notes, here and below.
     #[serde(skip)]
     pub refs: Vec<RefOutcome>,
-    /// Versions that were dropped at the destination; after a dry run, that would be.
+    /// Versions that were dropped at the destination, or would be after a dry run.
     #[serde(serialize_with = "as_specs")]
     pub dropped: Vec<(RefName, u64)>,
     /// Versions that only the destination has and that stay because they are pinned.
@@ -123,24 +123,24 @@ pub struct ReplicateReport {
     pub own: Vec<(RefName, u64)>,
     /// Chunks that the destination did not have.
     pub chunks: u64,
-    /// Bytes of these, as in files.
+    /// Bytes of these chunks, as in files.
     pub raw_bytes: u64,
     /// Bytes of the frames that were sent, as encoded.
     pub sent_bytes: u64,
-    /// Namespaces that were asked for and have no ref at the source.
+    /// Namespaces that were selected and have no ref at the source.
     #[serde(skip)]
     pub missing: Vec<(Namespace, Error)>,
-    /// Bytes of packs that an earlier run had sent and that were adopted; after a dry run, that would be.
+    /// Bytes of adopted packs, which an earlier run had sent; after a dry run, of packs that would be adopted.
     pub resumed_bytes: u64,
-    /// What stopped the run early: refs after it are not in `refs`. What was published stays.
+    /// What ended the run early: `refs` lacks the refs after that point. What was published stays.
     #[serde(skip)]
     pub stopped: Option<Error>,
-    /// What did not stop the run and is worth knowing.
+    /// Notes that are worth knowing and that did not stop the run.
     #[serde(skip)]
     pub notes: Vec<Note>,
 }
 
-/// Each as `REF@N`.
+/// Serializes each as `REF@N`.
 fn as_specs<S: Serializer>(
     list: &[(RefName, u64)],
     out: S,
@@ -157,27 +157,27 @@ pub struct RefOutcome {
     /// The ref, which has the same name on both sides.
     #[serde(rename = "ref")]
     pub name: RefName,
-    /// The version's number at the source; none, when the source has no such ref.
+    /// The number of the version at the source; none, when the source has no such ref.
     #[serde(rename = "from_version", skip_serializing_if = "Option::is_none")]
     pub from: Option<u64>,
-    /// What names its content in every store; none, when the source has no such version.
+    /// The id of its content, which is the same in every store; none, when the source has no such version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Id>,
     /// Its number at the destination; none when it is not there, and for what a dry run would publish.
     #[serde(rename = "version", skip_serializing_if = "Option::is_none")]
     pub to: Option<u64>,
-    /// What became of it.
+    /// The outcome.
     pub status: RefStatus,
 }
 
 /// The outcome for one version of a ref.
 #[derive(Debug)]
 pub enum RefStatus {
-    /// It is a new version at the destination now; after a dry run, it would be.
+    /// It is a new version at the destination, or would be after a dry run.
     Published,
-    /// The destination has it.
+    /// The destination had it already.
     Unchanged,
-    /// The destination had it, without some of what it needs: that was sent again; after a dry run, it would be.
+    /// The destination had it, but lacked some of its chunks, which were sent again, or would be after a dry run.
     Healed,
     /// It was not copied, and why.
     Failed(Error),
@@ -186,7 +186,7 @@ pub enum RefStatus {
 /// Checks that `source` has anything that `request` asks for.
 ///
 /// # Errors
-/// Not found, when it has nothing of it; else when its state cannot be read.
+/// Not found, when nothing of it exists; otherwise those of reading its state.
 pub fn check_selected(source: &Store, request: &ReplicateRequest) -> Result<()> {
     let id = source.format().id;
     let ends = Ends { from: id, to: id };
@@ -203,7 +203,7 @@ pub fn check_selected(source: &Store, request: &ReplicateRequest) -> Result<()> 
 }
 
 impl RefStatus {
-    /// In one word.
+    /// The status in one word.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Published => "published",
@@ -221,7 +221,7 @@ impl Serialize for RefStatus {
 }
 
 impl ReplicateRequest {
-    /// The newest versions of `what`, with the usual settings.
+    /// Creates a request to copy the newest versions of `what`, with the default settings.
     pub fn new(what: Vec<Selection>) -> Self {
         Self {
             what,
@@ -236,15 +236,14 @@ impl ReplicateRequest {
 
 /// Copies what `request` selects from one store to another.
 ///
-/// A version is the same on both sides when its tree and times are; its number is that of the destination, the next one
-/// there. Message, expiry and origin are carried over, pins are not. Afterwards the newest version of each selected ref
-/// is the source's newest, unless that version had been copied before and something newer is there now: a version is
-/// never published twice. Versions that only the destination has stay, unless [`ReplicateRequest::delete`] says
-/// otherwise.
+/// A version is the same on both sides when its tree and times are. At the destination it gets the next number there.
+/// Message, expiry and origin are carried over, pins are not. Afterwards the newest version of each selected ref is the
+/// source's newest, unless that version had been copied before and something newer is there now: a version is never
+/// published twice. Versions that only the destination has stay, unless [`ReplicateRequest::delete`] says otherwise.
 ///
 /// # Errors
-/// If a store cannot be read at all, or nothing that is selected exists. Later failures are in the report: for a single
-/// ref, or as what stopped the run.
+/// When a store cannot be read at all, or nothing that is selected exists. Later failures are in the report: for a
+/// single ref, or as what stopped the run.
 #[doc = "\n# Example\n```"]
 #[doc = include_str!("../../examples/replicate.rs")]
 #[doc = "```"]
@@ -265,7 +264,7 @@ pub fn replicate(
     }
     let mut selected = select(request, ends, &source, &there)?;
     if request.delete.drops() {
-        // This is refused before anything is sent: what such a source has is not wanted there either.
+        // Refused before anything is sent: the versions of such a source are not wanted at the destination either.
         let delete = request.delete;
         let planned = surplus(delete, &selected, &selected.failed(), &source, &there)?.dropped;
         let brought = selected.bring.iter().map(|bring| &bring.name);

@@ -1,6 +1,6 @@
-//! What an earlier run that was killed left: packs that had arrived and are in no segment yet.
+//! What an earlier, killed run left: packs that had arrived and are in no segment yet.
 //!
-//! The caller remembers them, if it likes to; nothing here trusts that memory. Losing it costs time only.
+//! The caller may remember them; nothing here trusts that memory. Losing it only costs time.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,20 +16,20 @@ use crate::store::{Store, View};
 
 /// Remembers, for one pair of stores, which packs have arrived and are not committed yet.
 ///
-/// Disposable: an empty one is a normal start, and one that is wrong costs a look at each pack it names.
+/// The memory is disposable: if it is empty, a run starts normally; each wrong name costs a look.
 pub trait Resume: Send + Sync {
-    /// Packs that earlier runs sealed and did not commit; not all of them need be there.
+    /// Packs that earlier runs sealed and did not commit. Not all of them need exist.
     fn packs(&self) -> Vec<PackId>;
 
-    /// Called when all of a pack has arrived at the destination, right before it becomes an object there. The next run
-    /// sends again what this cannot write down.
+    /// Called when all bytes of a pack have arrived at the destination, right before it becomes an object there. If
+    /// this cannot be recorded, the next run sends the pack again.
     fn pack_sealed(&self, pack: PackId);
 
-    /// Called when packs need not be remembered any more: they were committed, or turned out to be useless.
+    /// Called when packs can be forgotten, because they were committed or turned out to be useless.
     fn packs_committed(&self, packs: &[PackId]);
 }
 
-/// Remembers nothing: a run that was killed resumes from what it had committed.
+/// Remembers nothing: after a kill, a run resumes from what was committed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Forgetful;
 
@@ -43,7 +43,7 @@ impl Resume for Forgetful {
     fn packs_committed(&self, _packs: &[PackId]) {}
 }
 
-/// Remembers as long as it lives, for several runs of one process.
+/// Remembers packs in memory, for several runs of one process.
 #[derive(Debug, Default)]
 pub struct Memory(Mutex<Vec<PackId>>);
 
@@ -67,9 +67,8 @@ impl Resume for Memory {
     }
 }
 
-/// Commits those unsettled packs that are whole, not condemned and in no live segment of `view`; their bytes.
-/// With `verify` each is read down to the last byte before. What is wrong with one is no error: its chunks are
-/// sent again.
+/// Commits the unsettled packs that are whole, not condemned and in no live segment of `view`, and returns their bytes.
+/// With `verify`, each is first read to the last byte. A defect is no error: the chunks of that pack are sent again.
 pub(super) fn adopt(
     to: &Store,
     view: &View,
@@ -88,7 +87,7 @@ pub(super) fn adopt(
     Ok(bytes)
 }
 
-/// What [`adopt`] would take up: bytes of packs, and the chunks in them. Nothing is written, and nothing read back.
+/// What [`adopt`] would take up: bytes of packs, and the chunks in them. Writes nothing and reads no pack back.
 pub(super) fn adoptable(
     to: &Store,
     view: &View,
@@ -97,7 +96,7 @@ pub(super) fn adoptable(
     let (mut bytes, mut chunks) = (0, HashSet::new());
     for_each_left(to, view, unsettled, false, &mut |pack| {
         bytes += u64::from(pack.len);
-        // What is a delta is there only if its bases are.
+        // Deltas are left out, since they count only if their bases exist.
         let rows = pack.rows().into_iter();
         let plain = rows.filter(|frame| frame.bases.is_empty());
         chunks.extend(plain.flat_map(|frame| frame.chunks).map(|(id, _, _)| id));
@@ -106,7 +105,7 @@ pub(super) fn adoptable(
     Ok((bytes, chunks))
 }
 
-/// Hands the unsettled packs that are of use to `each`; those that are of none.
+/// Passes the useful unsettled packs to `each`, and returns the useless ones.
 fn for_each_left(
     to: &Store,
     view: &View,
@@ -133,7 +132,7 @@ fn for_each_left(
     Ok(useless)
 }
 
-/// What a pack says about itself, if it is there and can say so; with `verify`, if all of it is right.
+/// Reads the table of a pack; none, if the pack is missing or damaged. With `verify`, all of its bytes are checked.
 fn open(view: &View, to: &Store, id: PackId, verify: bool) -> Result<Option<OpenPack>> {
     let remote = to.remote().as_ref();
     let opened = remote.size(&pack_key(id)).and_then(|len| {

@@ -1,7 +1,7 @@
-//! Wanted chunks as they lie at the source: runs of adjacent frames, each read by one request.
+//! Wanted chunks in the order of their locations at the source: runs of adjacent frames, each read by one request.
 //!
-//! Pack by pack, in windows: 88 bytes for each wanted chunk of a window, of which there are at most
-//! [`WINDOW_CHUNKS_MAX`] unless one pack alone has more. Reads segments only, never a pack.
+//! Packs are handled in windows, with 88 bytes of memory for each wanted chunk of a window. A window has at most
+//! [`WINDOW_CHUNKS_MAX`] of them, unless one pack alone has more. Only segments are read, never a pack.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use crate::id::{ChunkId, PackId};
 use crate::index::{Location, OpenSegment};
 use crate::pack::{ChunkAt, Coalesce, Extent};
 
-/// Wanted chunks of one window.
+/// Most wanted chunks in one window.
 const WINDOW_CHUNKS_MAX: u64 = 1 << 16;
 
-/// Adjacent frames of one pack, read at once.
+/// Adjacent frames of one pack that are read together.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) extent: Extent,
@@ -30,7 +30,7 @@ pub(super) struct WantedFrame {
     pub(super) stored_len: u32,
     pub(super) raw_len: u32,
     pub(super) is_delta: bool,
-    /// In the order in which they lie: those that are wanted, and where the frame goes over as it is, the rest.
+    /// Chunks in the order of their offsets: the wanted ones, and all others if the frame is sent as it is.
     pub(super) chunks: Vec<FrameChunk>,
 }
 
@@ -43,14 +43,14 @@ pub(super) struct FrameChunk {
     pub(super) is_wanted: bool,
 }
 
-/// Takes runs, in order.
+/// Receives runs in order.
 pub(super) type EachRun<'e> = dyn FnMut(Run) -> Result<()> + 'e;
 
 impl Wants {
-    /// Hands every run of wanted chunks of `kind` to `each`.
+    /// Passes every run of wanted chunks of `kind` to `each`.
     ///
     /// # Errors
-    /// What `each` says; corrupt, when a segment points outside of itself.
+    /// Those of `each`; corrupt, when a segment points outside of itself.
     pub(super) fn for_each_run(&self, kind: FrameKind, each: &mut EachRun<'_>) -> Result<()> {
         for (number, segment) in self.index.segments().enumerate() {
             let counts = self.counts(number, segment, kind)?;
@@ -69,7 +69,7 @@ impl Wants {
         Ok(())
     }
 
-    /// How many chunks of one kind are wanted of each pack of a segment.
+    /// How many chunks of one kind are wanted from each pack of a segment.
     fn counts(&self, number: usize, segment: &OpenSegment, kind: FrameKind) -> Result<Vec<u64>> {
         let (layout, bytes) = (segment.layout(), segment.bytes());
         let mut counts = vec![0; layout.packs() as usize];
@@ -111,7 +111,7 @@ impl Wants {
     }
 }
 
-/// Runs of chunks that come pack by pack, in the order in which they lie.
+/// Joins chunks into runs. They must be sorted by pack and location.
 pub(super) fn join(wanted: impl Iterator<Item = (ChunkId, Location)>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (id, at) in wanted {
@@ -132,7 +132,7 @@ pub(super) fn join(wanted: impl Iterator<Item = (ChunkId, Location)>) -> Vec<Run
     runs
 }
 
-/// Adds the chunks that are there to frames that are mostly wanted, so that these go over as they are.
+/// Adds the unwanted chunks of frames that are mostly wanted, so that these are sent as they are.
 fn complete(segment: &OpenSegment, runs: &mut [Run]) -> Result<()> {
     let mut partial: HashMap<u32, &mut WantedFrame> = HashMap::new();
     for frame in runs.iter_mut().flat_map(|run| &mut run.frames) {
@@ -173,7 +173,7 @@ fn complete(segment: &OpenSegment, runs: &mut [Run]) -> Result<()> {
 }
 
 impl Run {
-    /// Takes a chunk that lies in the last frame, or in one near enough behind it.
+    /// Adds a chunk that is in the last frame, or in a frame close behind it. Returns false for any other chunk.
     fn take(&mut self, at: &Location, chunk: FrameChunk) -> bool {
         if let Some(frame) = self.frames.last_mut()
             && frame.offset == at.frame_offset
@@ -200,7 +200,7 @@ impl WantedFrame {
         }
     }
 
-    /// One of its chunks, where it is a frame of `pack`.
+    /// The location of one of its chunks, for a frame of `pack`.
     pub(super) fn chunk_of(&self, pack: PackId, chunk: &FrameChunk) -> ChunkAt {
         ChunkAt {
             id: chunk.id,
@@ -211,7 +211,7 @@ impl WantedFrame {
         }
     }
 
-    /// The chunks that are to go over.
+    /// The chunks to send.
     pub(super) fn wanted(&self) -> impl Iterator<Item = &FrameChunk> {
         self.chunks.iter().filter(|chunk| chunk.is_wanted)
     }
@@ -220,7 +220,7 @@ impl WantedFrame {
         self.chunks.iter().map(|chunk| chunk.len).sum()
     }
 
-    /// Whether its chunks are all of it, one after another.
+    /// Whether its chunks cover all of the frame without a gap.
     pub(super) fn is_whole(&self) -> bool {
         let mut end = Some(0_u32);
         for chunk in &self.chunks {

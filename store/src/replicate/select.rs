@@ -1,4 +1,4 @@
-//! Which versions are to be copied, from the states of both stores. Pure.
+//! Selects the versions to copy, from the states of both stores. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -17,26 +17,26 @@ pub(super) struct Ends {
     pub(super) to: StoreId,
 }
 
-/// A version of the source that the destination is to have.
+/// A version of the source to copy to the destination.
 #[derive(Clone, Debug)]
 pub(super) struct Bring {
     pub(super) name: RefName,
     /// Its number at the source.
     pub(super) from: u64,
     pub(super) version: Version,
-    /// What the destination is told of where it comes from.
+    /// The origin that is recorded at the destination.
     origin: Origin,
     /// The destination.
     to: StoreId,
-    /// Whether it must be the newest at the destination, not just any.
+    /// Whether it must become the newest at the destination.
     pub(super) is_newest: bool,
-    /// Its number at the destination, where that lacks some of what it needs.
+    /// Its number at the destination, if the destination has it but lacks some of its chunks.
     pub(super) kept: Option<u64>,
-    /// It was dropped there, and comes back: it never takes the place of what came after it.
+    /// Whether it was dropped at the destination and is restored. It never replaces a later version as the newest.
     pub(super) is_back: bool,
 }
 
-/// A version that the destination has.
+/// A version that the destination already has.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     pub(super) bring: Bring,
@@ -44,19 +44,19 @@ pub(super) struct Kept {
     pub(super) to: u64,
 }
 
-/// What is to be done.
+/// What a run has to do.
 #[derive(Debug, Default)]
 pub(super) struct Selected {
-    /// Versions to bring, those of one ref in order.
+    /// Versions to copy; those of one ref are in order.
     pub(super) bring: Vec<Bring>,
-    /// Versions that are there, to be looked at.
+    /// Versions that the destination has, to be checked.
     pub(super) kept: Vec<Kept>,
-    /// What needs nothing, or cannot be had.
+    /// Outcomes of refs and versions that need no copy, or cannot be copied.
     pub(super) settled: Vec<RefOutcome>,
     /// Refs and namespaces of which versions may be dropped.
     pub(super) refs: BTreeSet<RefName>,
     pub(super) namespaces: Vec<Namespace>,
-    /// Namespaces without a ref.
+    /// Selected namespaces without a ref.
     pub(super) missing: Vec<(Namespace, Error)>,
     pub(super) notes: Vec<Note>,
 }
@@ -64,36 +64,36 @@ pub(super) struct Selected {
 /// What the destination has of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It is to be published.
+    /// Nothing: the version is to be published.
     Nowhere,
-    /// It is there under this number, and nothing is to be done.
+    /// The version, under this number; nothing is to be done.
     There(u64),
-    /// It came before, and the source has gone back to it since.
+    /// The version was copied before, and the source has gone back to it since.
     GoneBack {
         /// Its number.
         there: u64,
-        /// A later one that came from the same source.
+        /// The number of a later version that came from the same source.
         newest: u64,
     },
-    /// It came before, and somebody else has published since.
+    /// The version was copied before, and somebody else has published a newer one since.
     Overtaken {
         /// Its number.
         there: u64,
-        /// That of the newest.
+        /// The number of that newer version.
         newest: u64,
     },
 }
 
-/// Which versions of one ref are asked for.
+/// Which versions of one ref are requested.
 #[derive(Debug, Default)]
 struct Asked {
     whole: bool,
     numbers: BTreeSet<u64>,
-    /// Why there is none of those that were named.
+    /// Errors of requested versions that do not exist.
     failed: Vec<(Option<u64>, Error)>,
 }
 
-/// What `request` asks for, less what `to` has.
+/// Selects what `request` asks for and `to` lacks.
 ///
 /// # Errors
 /// Not found, when nothing that is asked for exists.
@@ -177,7 +177,7 @@ fn failed_outcome(name: &RefName, from: Option<u64>, error: Error) -> RefOutcome
     }
 }
 
-/// The versions to bring of one ref; where there are none, that it is unchanged.
+/// Selects versions of one ref. If there are none to copy, adds the outcome that the ref is unchanged.
 fn select_ref(
     request: &ReplicateRequest,
     ends: Ends,
@@ -196,7 +196,7 @@ fn select_ref(
     let mut there = to.refs.get(name)?.unwrap_or_default();
     let mut unchanged = None;
     let before = selected.bring.len();
-    // Only what was dropped is missing where it is taken from.
+    // In an undo, source and destination are one store: only dropped versions are missing.
     let is_back = ends.from == ends.to;
     let bring_of = |number: u64, version: &Version| Bring {
         name: name.clone(),
@@ -244,7 +244,7 @@ fn select_ref(
                 selected.kept.push(Kept { bring, to: found });
             }
             Found::GoneBack { there, newest } => {
-                // Else the later one is dropped.
+                // With deletion, the later version is dropped anyway.
                 if !request.delete.drops() {
                     selected.notes.push(bring.gone_back(there, newest));
                 }
@@ -270,8 +270,8 @@ fn select_ref(
     Ok(())
 }
 
-/// Versions that come again behind: of those that are the same the last one counts, as it does at the source. Brought in
-/// the place of the first, it would not come behind what the source has in between.
+/// Numbers of versions that come again later in the source. Only the last of several equal versions counts, as at the
+/// source. Copied in place of the first, it would not come after the versions in between.
 fn repeated(source: &BTreeMap<u64, Version>, is_asked: impl Fn(u64) -> bool) -> HashSet<u64> {
     let mut last: HashMap<Id, &Version> = HashMap::new();
     let mut repeated = HashSet::new();
@@ -284,7 +284,7 @@ fn repeated(source: &BTreeMap<u64, Version>, is_asked: impl Fn(u64) -> bool) -> 
     repeated
 }
 
-/// The newest version of a source that the destination has, by its numbers here and there.
+/// The newest version of a source that the destination has: its number here and there.
 fn above(source: &BTreeMap<u64, Version>, there: &RefState) -> Option<(u64, u64)> {
     source.iter().rev().find_map(|(number, version)| {
         let mut known = there.versions.iter().rev();
@@ -294,7 +294,7 @@ fn above(source: &BTreeMap<u64, Version>, there: &RefState) -> Option<(u64, u64)
 }
 
 impl Selected {
-    /// What is to be brought: first what versions lack that are not called unchanged any more, then what is new.
+    /// What to copy: first the incomplete versions, which are no longer reported as unchanged, then new versions.
     pub(super) fn healing(&mut self, incomplete: &[Kept]) -> Vec<Bring> {
         let is_healed = |outcome: &RefOutcome| {
             let mut healed = incomplete.iter().map(|kept| &kept.bring);
@@ -314,7 +314,7 @@ impl Selected {
 }
 
 impl Bring {
-    /// What became of it.
+    /// The outcome of the version.
     pub(super) fn outcome(&self, to: Option<u64>, status: RefStatus) -> RefOutcome {
         RefOutcome {
             name: self.name.clone(),
@@ -325,7 +325,7 @@ impl Bring {
         }
     }
 
-    /// What went wrong with it.
+    /// The error about the version.
     pub(super) fn failure(&self, error: Error) -> Error {
         let place = format!("{}@{}", self.name, self.from);
         match self.kept {
@@ -337,10 +337,10 @@ impl Bring {
         }
     }
 
-    /// What a ref of the destination has of it.
+    /// What a ref of the destination has of the version.
     ///
-    /// A version is the newest when it is published, and what came later was published on top of it. So one
-    /// that came before is not published once more: that would take back what others have put since.
+    /// A version is the newest when it is published, and later ones were published on top of it. So a version that was
+    /// copied before is not published again: that would undo what others have put since.
     pub(super) fn found(&self, there: &RefState) -> Found {
         let same = |(_, version): &(&u64, &Version)| is_same(version, &self.version);
         let versions = there.versions.iter().rev();
@@ -363,7 +363,7 @@ impl Bring {
         let (there, newest) = (*number, *newest);
         let source = last.origin.as_ref().map(|origin| origin.source());
         if self.origin.store == self.to {
-            // It was put there, and the source has not heard of what came after it.
+            // The version was first put at the destination, and the source does not know what followed it there.
             Found::There(there)
         } else if source == Some(self.origin.source()) {
             Found::GoneBack { there, newest }
@@ -372,7 +372,7 @@ impl Bring {
         }
     }
 
-    /// Whether a version of the destination is this very one, not only equal to it.
+    /// Whether a version of the destination is a copy of this one, rather than only equal to it.
     fn is_copy(&self, number: u64, there: &Version) -> bool {
         let own = &self.origin;
         match &there.origin {
@@ -381,7 +381,8 @@ impl Bring {
         }
     }
 
-    /// That it takes the place of what somebody else put or sent there, which a rule that keeps few versions drops then.
+    /// The note that this version will replace one that somebody else put or sent there. A rule that keeps few versions
+    /// drops that one then.
     fn tops(&self, source: &BTreeMap<u64, Version>, there: &RefState) -> Option<Note> {
         let (newest, last) = there.versions.last_key_value()?;
         let is_known = source.values().any(|version| is_same(version, last));
@@ -411,7 +412,7 @@ impl Bring {
         Note::with(text, Remedy::DropThere)
     }
 
-    /// What is told of a version that is older than what the destination has of the same source.
+    /// The note about a version that is older than another one of the same source at the destination.
     fn older(&self, newest: u64, stays: bool) -> String {
         let Self { name, from, .. } = self;
         match stays {
@@ -434,7 +435,7 @@ impl Bring {
         .hint(Remedy::OneWriter)
     }
 
-    /// Gives it the next number of a ref.
+    /// Adds it to a ref under the next number.
     pub(super) fn add_to(&self, there: &mut RefState) -> u64 {
         there.last += 1;
         let version = Version {
@@ -462,7 +463,7 @@ impl Bring {
     }
 }
 
-/// Where a version of `source` was first put.
+/// The origin of a version of `source`: where it was first put.
 fn origin(source: StoreId, name: &RefName, number: u64, version: &Version) -> Origin {
     match version.origin.as_deref() {
         Some(origin) => Origin {
@@ -480,7 +481,7 @@ fn origin(source: StoreId, name: &RefName, number: u64, version: &Version) -> Or
     }
 }
 
-/// Whether two versions are the same tree with the same times and other side objects.
+/// Whether two versions have the same tree, the same times and the same other side objects.
 pub(super) fn is_same(one: &Version, other: &Version) -> bool {
     (one.root, &one.sides) == (other.root, &other.sides)
 }

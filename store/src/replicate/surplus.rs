@@ -1,7 +1,7 @@
 //! What a run drops at the destination, and when it refuses to. Pure.
 //!
-//! The destination may hold the only copy of what another store once had. So nothing is dropped if the source is not
-//! the store that the versions came from, or if it has lost most of what it had.
+//! The destination may hold the only copy of what another store once had. So nothing is dropped if the versions did not
+//! come from this source, or if the source has lost most of what it had.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,20 +12,20 @@ use crate::format::{Namespace, RefName, State};
 use crate::refs::Dropped;
 use crate::remedy::Remedy;
 
-/// Versions that a refusal names; the others it counts.
+/// Most versions that a refusal names; further ones are counted.
 const NAMED_MAX: usize = 10;
 
-/// What the destination alone has of what is selected.
+/// What only the destination has of the selected refs.
 #[derive(Debug, Default)]
 pub(super) struct Surplus {
-    /// What goes, and pinned versions that stay.
+    /// Versions to drop, and pinned versions that stay.
     pub(super) dropped: Dropped,
-    /// Versions that stay, since they were first put at the destination.
+    /// Versions that stay because they were first put at the destination.
     pub(super) own: Vec<(RefName, u64)>,
 }
 
-/// Versions to drop at the destination, and those that stay: what none of the selected refs has at the
-/// source. Of refs that `failed` nothing is dropped.
+/// The versions of selected refs that only the destination has: those to drop, and those that stay. Nothing of a ref in
+/// `failed` is dropped.
 pub(super) fn surplus(
     delete: Delete,
     selected: &Selected,
@@ -60,7 +60,7 @@ pub(super) fn surplus(
     Ok(surplus)
 }
 
-/// What is left of a plan: others may have dropped or pinned versions since it was made.
+/// What is left of a plan: others may have dropped or pinned versions since then.
 pub(super) fn still(planned: &Dropped, state: &State) -> Dropped {
     let mut left = Dropped {
         versions: Vec::new(),
@@ -76,13 +76,13 @@ pub(super) fn still(planned: &Dropped, state: &State) -> Dropped {
     left
 }
 
-/// The versions of a plan that are dropped; `to` is the destination before the run, and `brought` are the refs
-/// of the versions that the run adds.
+/// Checks whether the planned versions may be dropped; `to` is the destination before the run, and `brought` are the
+/// refs of the versions that the run adds.
 ///
 /// # Errors
-/// Conflict, when the source is not the one of the last run or not the one that the versions came from, when it was
-/// brought back from an older copy, which never had them, and when more than half of what a namespace, or a ref that
-/// the run was asked for by its name, has there would go.
+/// Conflict: when the source is not that of the last run; when the versions came from another source; when the source
+/// was restored from an older copy, which never had them; when more than half of what the destination has of a
+/// namespace, or of a ref that was requested by name, would be dropped.
 pub(super) fn check<'n>(
     delete: Delete,
     ends: Ends,
@@ -134,7 +134,7 @@ pub(super) fn check<'n>(
     }
 }
 
-/// What is counted by itself: a ref that was asked for by its name, else a namespace.
+/// The unit of counting: a ref that was requested by name, otherwise a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Whole {
     Ref(RefName),
@@ -149,7 +149,7 @@ impl Whole {
         }
     }
 
-    /// Versions that it has in `state`.
+    /// The number of its versions in `state`.
     fn versions(&self, state: &State) -> Result<usize> {
         let versions = match self {
             Self::Ref(name) => state.refs.head(name)?.map_or(0, |head| head.live),
@@ -171,14 +171,14 @@ impl std::fmt::Display for Whole {
     }
 }
 
-/// What would lose more than half of its versions, how many, and of how many.
+/// What would lose more than half of its versions: how many, and of how many.
 fn emptied<'n>(
     planned: &Dropped,
     to: &State,
     selected: &Selected,
     brought: impl Iterator<Item = &'n RefName>,
 ) -> Result<Option<(Whole, usize, usize)>> {
-    // Versions that go, and those that come.
+    // Numbers of versions to drop and to add.
     let mut counts: BTreeMap<Whole, (usize, usize)> = BTreeMap::new();
     for (name, _) in &planned.versions {
         counts.entry(Whole::of(name, selected)).or_default().0 += 1;
@@ -274,7 +274,7 @@ mod tests {
         }
     }
 
-    /// One ref whose versions came from these stores.
+    /// A state with one ref, whose versions came from these stores.
     fn state(sources: &[Option<StoreId>]) -> State {
         let known = RefState {
             last: sources.len() as u64,
@@ -296,7 +296,7 @@ mod tests {
         }
     }
 
-    /// Of a run that brings nothing.
+    /// Checks a run that adds no versions.
     fn checked(delete: Delete, numbers: &[u64], states: (&State, &State)) -> Result<()> {
         let (planned, selected) = (plan(numbers), Selected::default());
         check(
@@ -342,7 +342,7 @@ mod tests {
             "nothing is dropped, since 3 of the 4 versions that team/t has there would go: \
              team/t/r@1, team/t/r@2, team/t/r@3"
         );
-        // What comes counts, too: a newest version takes the place of the one before every night.
+        // Added versions count, too: every night, a newest version replaces the one before.
         tried(&[1, 2, 3], &[name(), name()]).unwrap();
         check(
             Delete::All,
@@ -388,7 +388,7 @@ mod tests {
         let error = tried(&named, &[]).unwrap_err();
         let expected = "3 of the 4 versions that team/t/r has there would go";
         assert!(error.to_string().contains(expected), "{error}");
-        // What comes to another ref is no stand-in for what goes.
+        // Versions added to another ref do not make up for dropped ones.
         tried(&named, &[large.clone(), large]).unwrap_err();
         tried(&named, &[name(), name()]).unwrap();
     }
@@ -446,7 +446,7 @@ mod tests {
                 .contains("the last run took from store 0303"),
             "{error}"
         );
-        // Also when it would drop nothing: the next run would, and by then it was the last source.
+        // Refused even if nothing would be dropped: otherwise this source would count as the last one in the next run.
         checked(last(OTHER), &[], (&there, &there)).unwrap_err();
     }
 }

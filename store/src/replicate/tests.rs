@@ -1,5 +1,5 @@
-//! A run of many packs and batches, stopped after each of its mutations and wherever it is asked to. What was
-//! finished by then is not sent again by the next run.
+//! A run of many packs and batches is stopped after each of its mutations, and wherever it can be asked to stop. The
+//! next run does not send again what was finished by then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ const MUTATIONS_MAX: u64 = 200;
 /// The pack that was being written, and the chunk that filled it.
 const IN_FLIGHT_BYTES: u64 = PACK_BYTES_TARGET as u64 + (256 << 10);
 
-/// Asks to stop when so many bytes have gone by.
+/// Asks to stop after this many bytes.
 struct StopAt(AtomicU64, Host);
 
 impl Progress for StopAt {
@@ -51,7 +51,7 @@ fn host() -> Host {
     }
 }
 
-/// Refs of files that share nothing; the last has what the others have, too.
+/// A store with refs whose files share no bytes; the last ref also has what the others have.
 fn source() -> Store {
     let store = Store::init(Arc::new(Objects::memory()), host()).unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ fn everything() -> ReplicateRequest {
     ReplicateRequest::new(vec![Selection::Namespace("team/t".parse().unwrap())])
 }
 
-/// One process: opens the destination and runs. Bytes that it sent, and whether it came to its end.
+/// Acts as one process: opens the destination and runs. Returns the bytes that it sent, and whether it finished.
 fn process(
     from: &Store,
     to: Arc<dyn Write>,
@@ -104,7 +104,7 @@ fn empty() -> Arc<Objects> {
     remote
 }
 
-/// All refs read back, every byte verified, whose trees have the ids that they have at the source.
+/// Reads all refs back, verifies every byte, and compares the ids of the trees with those at the source.
 fn assert_arrived(from: &Store, remote: Arc<Objects>, what: &str) {
     let to = Store::open(remote, host()).unwrap();
     let (here, there) = (from.state().unwrap(), to.state().unwrap());
@@ -147,7 +147,7 @@ fn a_run_stopped_after_any_mutation_goes_on_and_sends_again_only_what_was_in_fli
         };
         let faulty = Arc::new(Faulty::new(remote.clone(), faults));
         let (first, is_whole) = process(&from, faulty.clone(), &memory, &Unwatched, host());
-        // Where the request that finishes a pack had no effect, the next one was filled in vain, too.
+        // If the request that finishes a pack had no effect, the next pack was filled in vain, too.
         let is_there = |pack: &PackId| remote.size(&pack_key(*pack)).is_ok();
         let packs = match memory.packs().iter().all(is_there) {
             true => 1,
@@ -183,7 +183,7 @@ fn without_a_memory_the_loss_is_what_was_not_committed() {
         let (first, is_whole) = process(&from, faulty, &Forgetful, &Unwatched, host());
         let (second, _) = process(&from, remote.clone(), &Forgetful, &Unwatched, host());
         assert_arrived(&from, remote, &what);
-        // A segment is committed after 20 chunks, which are 5 packs at most.
+        // A segment is committed after 20 chunks, which are at most 5 packs.
         assert!(
             first + second <= all + 6 * IN_FLIGHT_BYTES,
             "{what}: {first} and {second}, unbroken {all}"
@@ -216,7 +216,7 @@ fn a_run_that_is_asked_to_stop_commits_what_is_finished() {
     assert!(stopped > 3, "{stopped}");
 }
 
-/// Which refs are at `remote`, and which are not although all their chunks are.
+/// How many refs are at `remote`, and which refs are not although all their chunks are.
 fn published(from: &Store, remote: Arc<Objects>, names: &[String]) -> (usize, Vec<String>) {
     let there = Store::open(remote, host()).unwrap().view().unwrap();
     let reader = Reader::new(from).unwrap();
@@ -250,7 +250,7 @@ fn a_run_that_is_asked_to_stop_publishes_what_is_complete_of_its_batch() {
     let from = Store::init(Arc::new(Objects::memory()), host()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let mut dice = 9;
-    // Four of them are a batch.
+    // Four of these are a batch.
     let names: Vec<String> = (0..4).map(|number| format!("team/t/{number}")).collect();
     for name in &names {
         let words = (0..FILE_BYTES / 8).flat_map(|_| roll(&mut dice).to_le_bytes());
@@ -290,7 +290,7 @@ fn a_memory_that_lies_costs_nothing_but_a_look() {
     let all = unbroken(&from);
     let remote = empty();
     let memory = Memory::default();
-    // One that never was, one that is damaged, one that is committed already.
+    // A pack that never existed, a damaged one, and one that is committed already.
     memory.pack_sealed(PackId::random().unwrap());
     let damaged = PackId::random().unwrap();
     let key = pack_key(damaged);
@@ -332,12 +332,12 @@ fn with_verify_a_pack_of_an_earlier_run_is_read_before_it_is_taken_up() {
     }
     for pack in memory.packs() {
         let key = pack_key(pack);
-        // The last one was sealed, and not finished any more.
+        // The last pack was sealed, but not finished.
         let Ok(bytes) = remote.get(&key) else {
             continue;
         };
         let mut bytes = bytes.to_vec();
-        // In the first frame.
+        // A byte in the first frame.
         bytes[crate::format::PackHeader::LEN as usize + 100] ^= 1;
         remote.put(&key, bytes.into()).unwrap();
     }
@@ -370,7 +370,7 @@ fn a_pack_whose_last_answer_was_lost_is_not_sent_again() {
         if faulty.counts().requests < only_at {
             break;
         }
-        // A read has no answer that could be lost on the way to an effect.
+        // The fault hit a read, which has no effect.
         if faulty.counts().faults == 0 {
             continue;
         }
@@ -432,7 +432,7 @@ fn a_size_that_is_not_that_of_the_chunk_is_refused_at_the_source() {
     assert!(to.state().unwrap().refs.is_empty());
 }
 
-/// A version that the source cannot read any more is not whole there; a source that does not answer says nothing of it.
+/// A version that the source cannot read is not complete. A source that does not answer says nothing about it.
 #[test]
 fn a_version_that_the_source_has_lost_is_not_complete() {
     let from = source();
@@ -473,7 +473,7 @@ fn a_version_that_the_source_has_lost_is_not_complete() {
     assert_eq!(error.kind(), crate::error::Kind::Unavailable, "{error:?}");
 }
 
-/// One ref that is not there is told with the others, unless there is no other.
+/// A missing ref is reported with the others, unless there are no others.
 #[test]
 fn a_selection_is_found_as_long_as_one_of_it_is() {
     let from = source();

@@ -1,7 +1,7 @@
-//! undo: versions that were dropped last come back, as long as their bytes are there.
+//! undo: restores the versions that were dropped last, if their bytes still exist.
 //!
-//! The source is the store itself as it was before: what a collector has condemned since, and not deleted yet, is copied
-//! to new packs like any chunk that a destination lacks.
+//! The source is the store itself as it was before. Chunks in packs that a collector has condemned since, but not
+//! deleted yet, are copied to new packs, like any chunk that a destination lacks.
 
 use std::collections::BTreeSet;
 
@@ -17,47 +17,47 @@ use crate::refs;
 use crate::remedy::Remedy;
 use crate::store::Store;
 
-/// So far back the log is looked through.
+/// How many entries back the log is searched.
 const ENTRIES_MAX: u64 = 10_000;
 
-/// What came back, and what did not.
+/// What was restored, and what was not.
 #[derive(Debug, Serialize)]
 pub struct UndoReport {
-    /// The entry that dropped it.
+    /// The entry that dropped the versions.
     pub entry: u64,
-    /// When that was.
+    /// The time of that entry.
     pub time: jiff::Timestamp,
-    /// The user who did it.
+    /// The user who dropped them.
     pub user: String,
-    /// The host where it was done.
+    /// The host where they were dropped.
     pub host: String,
-    /// What came back, then the versions that had stayed and are the newest again.
+    /// Restored versions, then versions that had stayed and are the newest again.
     pub restored: Vec<Restored>,
     /// Versions whose content the ref still has.
     #[serde(serialize_with = "versions")]
     pub there: Vec<(RefName, u64)>,
-    /// What did not come back, and why. Whoever shows an error words it.
+    /// What could not be restored, and why; the caller formats the errors.
     #[serde(skip)]
     pub failed: Vec<(RefName, u64, Error)>,
 }
 
-/// A version that came back, or is the newest again.
+/// A version that was restored, or is the newest again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Restored {
     /// The ref.
     #[serde(rename = "ref")]
     pub name: RefName,
-    /// The number that it had.
+    /// The number that it had before.
     #[serde(rename = "from_version")]
     pub from: u64,
     /// Its new number; none after a dry run.
     #[serde(rename = "version", skip_serializing_if = "Option::is_none")]
     pub to: Option<u64>,
-    /// It was not dropped, and stays the newest.
+    /// Whether it was not dropped, but is the newest again.
     pub on_top: bool,
 }
 
-/// Each as `REF@N`.
+/// Serializes each as `REF@N`.
 fn versions<S: Serializer>(
     versions: &[(RefName, u64)],
     out: S,
@@ -69,7 +69,7 @@ fn versions<S: Serializer>(
     )
 }
 
-/// Brings back what the last drop took of `what`; of anything, where that is none.
+/// Restores the versions of `what` that were dropped last; without `what`, those of the last drop.
 ///
 /// # Errors
 /// Not found, when nothing was dropped lately, or its bytes are gone.
@@ -112,7 +112,7 @@ pub fn undo(
     Ok(report)
 }
 
-/// Names what was put on top of what came back, in the same entry.
+/// Reports versions that were put on top of restored ones, in the same entry.
 fn stayed(before: &State, now: &State, report: &mut UndoReport) -> Result<()> {
     let back = report.restored.iter().filter(|one| !one.on_top);
     let names: BTreeSet<RefName> = back.map(|one| one.name.clone()).collect();
@@ -166,8 +166,8 @@ fn bring(
     done.stopped.map_or(Ok(()), |error| Err(too_late(error)))
 }
 
-/// What was the newest of a ref stays it; also where an undo before was killed on the way. A version that came back ranks as
-/// it did before.
+/// Makes the version that was the newest of a ref the newest again, even if an earlier undo was killed. A restored
+/// version ranks as it did before.
 fn on_top(
     store: &Store,
     was: &State,
@@ -210,7 +210,7 @@ fn on_top(
     Ok(())
 }
 
-/// The last entry that does nothing but drop versions, and which of these are meant.
+/// Finds the last entry that only drops versions, and selects those that are meant.
 fn last_drop(
     store: &Store,
     state: &State,
@@ -251,7 +251,7 @@ fn is_meant(what: Option<&Target>, name: &RefName, number: u64) -> bool {
     }
 }
 
-/// What is gone from the store as it was is gone for good.
+/// The error about bytes that are gone even from the earlier state.
 fn too_late(error: Error) -> Error {
     match error.kind() {
         Kind::NotFound | Kind::Corrupt => Error::not_found(format!(
@@ -290,7 +290,7 @@ mod tests {
         assert!(!is_meant("team/u", "s", 3));
     }
 
-    /// A state of refs whose newest version, number 5, was put on top in the place of number 3.
+    /// A state of refs whose newest version, number 5, was put on top in place of number 3.
     fn on_top_of(names: &[RefName]) -> State {
         let mut state = State::default();
         let version = Version {

@@ -1,8 +1,8 @@
 //! Frames become packs at the destination, one pack at a time: metadata first, then data.
 //!
-//! A killed run loses only the pack that was being written: once all of a pack has arrived, the caller is told to
+//! A killed run loses only the pack that was being written. When all of a pack has arrived, the caller is asked to
 //! remember it, and the pack is finished while the next one is filled. If the request that finishes it never arrives,
-//! that pack is lost too.
+//! that pack is lost, too.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -29,19 +29,19 @@ pub(super) struct Sent {
     pub(super) stored_bytes: u64,
 }
 
-/// Packs that are in no segment yet, finished or about to be, and what remembers them when this process is gone.
+/// Packs that are in no segment yet, finished or about to be, and the memory that outlives this process.
 pub(super) struct Unsettled<'r> {
     packs: Mutex<BTreeSet<PackId>>,
     resume: &'r dyn Resume,
 }
 
-/// Writes packs until the frames end.
+/// Writes packs until there are no more frames.
 pub(super) struct Uploader<'p> {
     pub(super) to: &'p Store,
     pub(super) session: &'p Session<'p>,
     pub(super) unsettled: &'p Unsettled<'p>,
     pub(super) throttle: &'p mut Throttle,
-    /// Whether every pack is read back.
+    /// Whether to read back every pack.
     pub(super) verify: bool,
     pub(super) sent: Sent,
 }
@@ -65,7 +65,7 @@ impl<'r> Unsettled<'r> {
         packs.insert(pack);
     }
 
-    /// These are committed, or of no use.
+    /// Forgets packs that are committed or useless.
     pub(super) fn settle(&self, settled: &[PackId]) {
         if settled.is_empty() {
             return;
@@ -78,8 +78,7 @@ impl<'r> Unsettled<'r> {
 }
 
 impl Uploader<'_> {
-    /// Takes frames of one kind until there are none left, or until it is asked to stop, then finishes the last
-    /// pack.
+    /// Packs frames of one kind until there are none left or the run is asked to stop, then finishes the last pack.
     pub(super) fn run(&mut self, frames: &Receiver<KindFrame>) -> Result<()> {
         let (to, session) = (self.to, self.session);
         let (unsettled, verify) = (self.unsettled, self.verify);
@@ -128,7 +127,7 @@ impl Uploader<'_> {
     }
 }
 
-/// Reads a pack that was written, as it is at the destination now.
+/// Reads back a pack that was written, as the destination has it.
 fn read_back(to: &Store, pack: &WrittenPack) -> Result<()> {
     let remote = to.remote().as_ref();
     let read = || {
@@ -148,8 +147,8 @@ fn read_back(to: &Store, pack: &WrittenPack) -> Result<()> {
     })
 }
 
-/// Reads all of a pack that this process wrote a moment ago: the bytes are those that were sent, which were decoded and
-/// verified on their way.
+/// Reads all of a pack that this process has just written, and compares the stored bytes with their checksums. The
+/// chunks in them were decoded and verified before they were sent.
 fn read_stored(to: &Store, pack: &OpenPack) -> Result<()> {
     let (remote, id) = (to.remote().as_ref(), pack.header.id);
     let told = |_| to.host().check_stop();
@@ -159,7 +158,7 @@ fn read_stored(to: &Store, pack: &OpenPack) -> Result<()> {
     })
 }
 
-/// Reads all of a pack: every frame decodes, every chunk is what its id says.
+/// Reads all of a pack: decodes every frame, and checks every chunk against its id.
 pub(super) fn read_frames(reader: &Reader<'_>, pack: &OpenPack) -> Result<()> {
     let to = reader.store();
     let (remote, id) = (to.remote().as_ref(), pack.header.id);
