@@ -278,9 +278,9 @@ fn a_cache_that_does_not_fit_together_is_not_published() {
             "refs/main: expected the 40 digits of a commit and no more",
         ),
         (
-            "ref without snapshot",
-            |cache| fs::write(cache.repo.join("refs/v2"), "0".repeat(40)).unwrap(),
-            "refs/v2: it names commit 0000000000000000000000000000000000000000",
+            "snapshots lost",
+            |cache| fs::remove_dir_all(cache.repo.join("snapshots")).unwrap(),
+            "refs/main: it names commit ",
         ),
         (
             "dangling link",
@@ -335,10 +335,9 @@ fn what_is_odd_but_right_is_taken_and_told() {
     let home = dir.path().join("home");
     let cache = hub::cache(&home, 6, Generation::Listed);
     let snapshot = snapshot(&cache);
-    // A file was asked for that the newest commit does not have, and nothing else of it.
-    let newer = "1".repeat(40);
-    fs::write(cache.repo.join("refs/main"), &newer).unwrap();
-    fs::create_dir_all(cache.repo.join(".no_exist").join(&newer)).unwrap();
+    // What clients leave that download to a directory of the user: a newer commit, and a repository of its own.
+    fs::write(cache.repo.join("refs/main"), "1".repeat(40)).unwrap();
+    hub::ref_alone(&home, "models--org--elsewhere");
     fs::remove_file(snapshot.join("poetry.lock")).unwrap();
     fs::remove_file(snapshot.join("config.json")).unwrap();
     let absolute = cache.repo.join("blobs").join(&cache.names[0]);
@@ -356,7 +355,8 @@ fn what_is_odd_but_right_is_taken_and_told() {
     let report = put_tree(&store, &home, "project/demo/home");
     let notes = told(&report);
     for note in [
-        "refs/main: nothing of its commit is here",
+        "models--org--tiny/refs/main: nothing of its commit is here",
+        "models--org--elsewhere/refs/main: nothing of its commit is here",
         ".json: 2 of 3 files are here",
         "1 files in blobs/ not checked",
     ] {

@@ -76,6 +76,12 @@ pub fn cache(home: &Path, seed: u64, generation: Generation) -> Cache {
     }
 }
 
+/// Writes a ref of a repository of which the cache has nothing else.
+pub fn ref_alone(home: &Path, repo: &str) {
+    let path = home.join("hub").join(repo).join("refs/main");
+    write(&path, "2".repeat(40).as_bytes());
+}
+
 /// A copy of `clean` at `dirty` as it looks on a machine in use: every class of file that must stay
 /// out, modes as a login leaves them, and the same times on all that is in both.
 pub fn clutter(clean: &Path, dirty: &Path, seed: u64, generation: Generation) {

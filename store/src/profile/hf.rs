@@ -32,8 +32,8 @@ const REF_LOOKS_MAX: u32 = 20;
 const REF_PAUSE: Duration = Duration::from_millis(3);
 /// Most bytes of a listing that is compared with its snapshot.
 const LISTING_BYTES_MAX: u64 = 64 << 20;
-/// Most partial snapshots that are named; further ones are counted.
-const PARTIAL_MAX: usize = 20;
+/// Findings of one kind that are named; the others are counted.
+const NAMED_MAX: usize = 20;
 
 /// The profile during one put.
 pub(crate) struct Hf {
@@ -58,10 +58,9 @@ pub(crate) struct Hf {
 #[derive(Default)]
 struct Findings {
     complete: u64,
-    partial: Vec<String>,
-    more_partial: u64,
-    unreadable_listings: Vec<String>,
-    empty_refs: Vec<String>,
+    partial: Named,
+    unreadable_listings: Named,
+    empty_refs: Named,
     unchecked: u64,
     /// Links whose targets are excluded.
     unlinked: u64,
@@ -153,7 +152,6 @@ impl Hf {
         match (self.place(path, true), &mut self.repo) {
             (HubPlace::Repo, None) => self.repo = Some((Repo::new(path), self.depth)),
             (HubPlace::Snapshot, Some((repo, _))) => repo.add_snapshot(name),
-            (HubPlace::Missing, Some((repo, _))) => repo.add_missing(name),
             (_, None) if is_root_repo => self.repo = Some((Repo::new(path), self.depth)),
             _ => {}
         }
@@ -165,7 +163,9 @@ impl Hf {
         if let Some((repo, _)) = self.repo.take_if(|(_, at)| *at == depth)
             && self.check
         {
-            self.findings.empty_refs.extend(repo.finish()?);
+            for path in repo.finish()? {
+                self.findings.empty_refs.push(path);
+            }
         }
         Ok(())
     }
@@ -323,7 +323,6 @@ impl Findings {
         match repo.compare(name, &read(file, LISTING_BYTES_MAX)?) {
             Err(_) => self.unreadable_listings.push(shown),
             Ok(found) if found.present == found.listed => self.complete += 1,
-            Ok(_) if self.partial.len() == PARTIAL_MAX => self.more_partial += 1,
             Ok(found) => {
                 let counts = format!("{} of {} files", found.present, found.listed);
                 self.partial.push(format!("{shown}: {counts} are here"));
@@ -348,18 +347,39 @@ impl Findings {
             self.unlinked,
             "links left out, since what they lead to is excluded",
         );
-        counted(self.more_partial, "more snapshots partial");
-        notes.extend(self.partial.iter().map(|what| format!("partial: {what}")));
         notes.extend(
-            self.unreadable_listings
-                .iter()
-                .map(|path| format!("{path}: not a listing of files")),
+            self.partial
+                .told(|what| format!("partial: {what}"), "snapshots"),
         );
-        notes.extend(
-            self.empty_refs
-                .iter()
-                .map(|path| format!("{path}: nothing of its commit is here")),
-        );
+        let unreadable = |path: &str| format!("{path}: not a listing of files");
+        notes.extend(self.unreadable_listings.told(unreadable, "listings"));
+        let empty = |path: &str| format!("{path}: nothing of its commit is here");
+        notes.extend(self.empty_refs.told(empty, "refs"));
+        notes
+    }
+}
+
+/// The first findings of one kind, and how many more there are.
+#[derive(Debug, Default)]
+struct Named {
+    first: Vec<String>,
+    more: u64,
+}
+
+impl Named {
+    fn push(&mut self, what: String) {
+        match self.first.len() < NAMED_MAX {
+            true => self.first.push(what),
+            false => self.more += 1,
+        }
+    }
+
+    /// One note for each that is named, in `words`, and one for the others, which are `things`.
+    fn told(&self, words: impl Fn(&str) -> String, things: &str) -> Vec<String> {
+        let mut notes: Vec<String> = self.first.iter().map(|what| words(what)).collect();
+        if self.more > 0 {
+            notes.push(words(&format!("{} more {things}", self.more)));
+        }
         notes
     }
 }

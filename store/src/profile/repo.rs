@@ -1,9 +1,9 @@
 //! One repository of a hub cache during the walk: its refs, snapshots and links must match.
 //!
-//! The walk visits directories by name: `.no_exist`, `blobs`, `refs`, `snapshots`, `trees`. Memory: the names in one
-//! repository.
+//! The walk visits directories by name: `blobs`, `refs`, `snapshots`, `trees`.
+//! Memory: the names in one repository.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -23,8 +23,6 @@ pub(super) struct Repo {
     refs: Vec<(Vec<u8>, Vec<u8>)>,
     /// Paths in each snapshot.
     snapshots: BTreeMap<Vec<u8>, HashSet<Vec<u8>>>,
-    /// Commits that are known to lack files.
-    missing: BTreeSet<Vec<u8>>,
 }
 
 /// How much of a snapshot exists.
@@ -50,10 +48,6 @@ impl Repo {
 
     pub(super) fn add_payload(&mut self, name: &[u8]) {
         self.payloads.insert(name.to_vec());
-    }
-
-    pub(super) fn add_missing(&mut self, commit: &[u8]) {
-        self.missing.insert(commit.to_vec());
     }
 
     pub(super) fn add_snapshot(&mut self, commit: &[u8]) {
@@ -112,19 +106,21 @@ impl Repo {
         })
     }
 
-    /// Ends the repository: every ref must have a snapshot. Returns refs whose commits have nothing but records of
-    /// missing files; asking for a file that does not exist leaves such refs.
+    /// Ends the repository. Returns refs to commits of which no snapshot is here: clients leave such refs when they
+    /// download to a directory of the user (`local_dir`), or ask for a file that the commit does not have.
     ///
     /// # Errors
-    /// When a ref has no snapshot; the error names it.
+    /// [`crate::ErrorKind::Corrupt`] naming a ref if the repository has files in `blobs/` and not one snapshot: no client
+    /// leaves that behind, but a copy that lost its links does.
     pub(super) fn finish(&self) -> Result<Vec<String>> {
+        let lost_links = self.snapshots.is_empty() && !self.payloads.is_empty();
         let mut empty = Vec::new();
         for (path, commit) in &self.refs {
-            let shown = String::from_utf8_lossy(commit);
             if self.snapshots.contains_key(commit) {
                 continue;
             }
-            if !self.missing.contains(commit) {
+            if lost_links {
+                let shown = String::from_utf8_lossy(commit);
                 let detail = format!("it names commit {shown}, found no snapshot of it");
                 return Err(broken(path, detail));
             }

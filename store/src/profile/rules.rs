@@ -32,8 +32,6 @@ pub(super) enum HubPlace {
     Snapshot,
     /// An entry in a snapshot.
     SnapshotEntry,
-    /// `.no_exist/<commit>`.
-    Missing,
     /// `trees/<commit>.json`: what a snapshot should hold.
     Listing,
     /// Anything else in a cache.
@@ -182,7 +180,6 @@ fn place(room: Room, name: &[u8], is_dir: bool) -> HubPlace {
         (Room::Refs, false) => HubPlace::Ref,
         (Room::Snapshots, true) => HubPlace::Snapshot,
         (Room::Snapshot, false) => HubPlace::SnapshotEntry,
-        (Room::Missing, true) if is_commit(name) => HubPlace::Missing,
         (Room::Listings, false) => match name.strip_suffix(b".json") {
             Some(commit) if is_commit(commit) => HubPlace::Listing,
             _ => HubPlace::Other,
@@ -331,7 +328,7 @@ mod tests {
                 HubPlace::SnapshotEntry,
             ),
             ("hub/models--a--b/snapshots/C/.locks/", HubPlace::Other),
-            ("hub/models--a--b/.no_exist/C/", HubPlace::Missing),
+            ("hub/models--a--b/.no_exist/C/", HubPlace::Other),
             ("hub/models--a--b/.no_exist/C/x.lock", HubPlace::Other),
             ("hub/models--a--b/trees/C.json", HubPlace::Listing),
             ("hub/CACHEDIR.TAG", HubPlace::Other),
