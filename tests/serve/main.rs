@@ -17,6 +17,7 @@ mod s3;
 mod s3_client;
 mod s3_list;
 mod server;
+mod stock;
 mod terms;
 mod tls;
 mod tokens;

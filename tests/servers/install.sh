@@ -12,8 +12,6 @@ missing=()
 for pair in ceph-mon:ceph-mon ceph-osd:ceph-osd radosgw:radosgw ceph-common:ceph python3:python3 nodejs:node npm:npm; do
     command -v "${pair#*:}" >/dev/null 2>&1 || missing+=("${pair%:*}")
 done
-/usr/bin/python3 -c 'import venv' 2>/dev/null || missing+=(python3-venv)
-python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
 if [ "${#missing[@]}" -gt 0 ]; then
     root=()
     [ "$(id -u)" = 0 ] || root=(sudo)

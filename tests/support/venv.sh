@@ -1,9 +1,22 @@
 # Virtual environments of Python for the suites; to be sourced.
 
+# venv_packages: Debian's packages that environments need, installed where they are missing.
+venv_packages() {
+    local missing=() root=()
+    /usr/bin/python3 -c 'import venv' 2>/dev/null || missing+=(python3-venv)
+    python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
+    [ "${#missing[@]}" -gt 0 ] || return 0
+    [ "$(id -u)" = 0 ] || root=(sudo)
+    echo "installing ${missing[*]}" >&2
+    "${root[@]}" apt-get update -qq >&2
+    DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+}
+
 # venv PLACE VERSIONS [check]: one at PLACE with exactly the packages that the file VERSIONS names, looked at by `pip check` if
 # that is asked for. One that is there and complete is left alone.
 venv() {
     ! cmp -s "$2" "$1/installed" || return 0
+    venv_packages
     echo "installing ${1#target/}" >&2
     rm -rf "$1"
     # The system's interpreter: jobs run as another user, who may not look into somebody's home.

@@ -1,0 +1,148 @@
+//! Stock clients from PyPI, unmodified, in short: `tests/run hub` and `tests/run s3-clients` try many more at length.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::{Map, Value};
+use support::{Random, TestEnvironment, environment};
+
+use crate::server::Server;
+
+/// What a client does with a namespace that holds one plain tree: reads, and writes with Xet left on.
+const FIRST: [&str; 7] = [
+    "version", "whoami", "plain", "names", "upload", "commits", "command",
+];
+
+fn top() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+fn python(environment: &str) -> PathBuf {
+    // Made by stock.sh.
+    let python = top().join("target/stock").join(environment);
+    python.join("bin/python")
+}
+
+/// Trees of bytes that no client has seen: small, empty, odd names, and more than a request may hold in line.
+fn sources(env: &TestEnvironment) {
+    let mut random = Random::new(5);
+    for (name, bytes) in [
+        ("plain/README.md", b"# plain\n".to_vec()),
+        ("plain/a b+c/d.txt", b"text\n".repeat(300)),
+        ("plain/empty", Vec::new()),
+        ("plain/large.bin", random.bytes(3_000_000)),
+        (
+            "upload/README.md",
+            b"---\nlicense: mit\n---\n# ours\n".to_vec(),
+        ),
+        ("upload/gone.txt", b"goes".to_vec()),
+        ("upload/a b/c+d.txt", b"deep\n".to_vec()),
+        ("upload/large.bin", random.bytes(12_000_000)),
+        ("upload/empty.txt", Vec::new()),
+        ("upload/text.json", b"{}\n".repeat(4000)),
+    ] {
+        env.write(format!("source/{name}"), bytes);
+    }
+}
+
+/// Runs steps of tests/hub/steps.py in the home of a client, each of which must end well.
+fn steps(env: &TestEnvironment, version: &str, home: &str, access: (&str, &str), steps: &[&str]) {
+    let (endpoint, token) = access;
+    let home = env.path(home);
+    std::fs::create_dir_all(&home).unwrap();
+    let done = Command::new(python(&format!("hub-{version}")))
+        .arg("-B")
+        .arg(top().join("tests/hub/steps.py"))
+        .args(steps)
+        .current_dir(&home)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("LANG", "C.UTF-8")
+        .env("HOME", &home)
+        .env("HF_HOME", &home)
+        .env("HF_ENDPOINT", endpoint)
+        .env("HF_TOKEN", token)
+        .env("HF_HUB_DISABLE_TELEMETRY", "1")
+        .env("HF_HUB_DISABLE_UPDATE_CHECK", "1")
+        .env("CLIENT_VERSION", version)
+        .env("SOURCE", env.path("source"))
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&done.stdout);
+    let results = serde_json::from_str::<Map<String, Value>>(&told);
+    let results = results.unwrap_or_else(|_| {
+        let failure = String::from_utf8_lossy(&done.stderr);
+        panic!("{told}{failure}")
+    });
+    assert_eq!(results.len(), steps.len(), "{results:?}");
+    for (step, result) in &results {
+        assert_eq!(
+            result,
+            "ok",
+            "{step}: {}",
+            result.as_str().unwrap_or_default()
+        );
+    }
+}
+
+/// One generation of clients reads a tree and writes repositories. What it then has is saved as its cache, and another one
+/// of an empty home gets the same commits from that.
+fn generation(version: &str) {
+    let env = environment!();
+    sources(&env);
+    env.ok(["put", "source/plain", "project/demo/plain/files"]);
+    let token = env.ok(["token", "add", "tester", "--role", "write"]);
+    let token = token.trim();
+    let server = Server::start(&env, &["--root", "project/demo"]);
+    let address = format!("http://{}", server.address());
+    steps(&env, version, "one", (&address, token), &FIRST);
+    let versions = env.ok(["history", "project/demo/models/org/own-model"]);
+    assert!(
+        versions.contains("first") && versions.contains("third"),
+        "{versions}"
+    );
+    env.ok(["put", "one", "project/saved/cache", "--profile", "hf"]);
+    let saved = format!("{address}/project/saved");
+    steps(&env, version, "two", (&saved, token), &["plain", "names"]);
+    let commit = |home: &str| {
+        let main = format!("{home}/hub/models--plain--files/refs/main");
+        std::fs::read_to_string(env.path(main)).unwrap()
+    };
+    assert_eq!(commit("one"), commit("two"));
+    // Downloaded to a directory of the user: its cache has a ref of it and no files.
+    let downloaded = server.ask(&format!(
+        "GET /project/saved/api/models/org/by-command\nAuthorization: Bearer {token}"
+    ));
+    assert_eq!(downloaded.failure(), (404, Some("RevisionNotFound")));
+    assert_eq!(server.stop(), Some(0));
+    let log = std::fs::read_to_string(env.path("log")).unwrap();
+    assert!(!log.contains(r#""status":5"#), "{log}");
+    assert!(!log.contains(token));
+    env.ok(["verify", "--read-data"]);
+}
+
+#[test]
+fn the_oldest_client_of_the_hub_reads_and_writes() {
+    generation("0.36.2");
+}
+
+#[test]
+fn the_newest_client_of_the_hub_reads_and_writes() {
+    generation("2.4.0");
+}
+
+#[test]
+fn boto3_reads_and_cannot_write() {
+    let env = environment!();
+    let done = Command::new(python("boto"))
+        .arg("-B")
+        .arg(top().join("tests/s3-clients/suite.py"))
+        .arg(env.command([""; 0]).get_program())
+        .arg(top().join("target/stock"))
+        .arg("boto")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&done.stdout);
+    let failure = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{told}{failure}");
+}
