@@ -1,4 +1,4 @@
-//! A chunk in its decoded frame: the one place where bytes are compared with the id that they are asked for by.
+//! A chunk in its decoded frame. This is the only place where bytes are compared with the id that was asked for.
 
 use crate::error::{Error, Result};
 use crate::format::pack_key;
@@ -6,7 +6,7 @@ use crate::id::{ChunkId, PackId};
 use crate::index::Location;
 use crate::remedy::Remedy;
 
-/// Which chunk is wanted, and where its bytes should be.
+/// A chunk, and where its bytes should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkAt {
     /// The chunk.
@@ -15,14 +15,14 @@ pub struct ChunkAt {
     pub pack: PackId,
     /// First byte of its frame in the pack.
     pub frame_offset: u32,
-    /// Its first byte in the decoded frame.
+    /// Its offset in the decoded frame.
     pub offset: u32,
     /// Its bytes.
     pub len: u32,
 }
 
 impl ChunkAt {
-    /// Its bytes in `frame`, decoded.
+    /// Returns its bytes in the decoded `frame`.
     ///
     /// # Errors
     /// Corrupt, when they do not hash to its id.
@@ -46,7 +46,7 @@ impl ChunkAt {
 }
 
 impl Location {
-    /// The chunk `id`, which lies here.
+    /// Returns the chunk `id` at this location.
     pub fn of(&self, id: ChunkId) -> ChunkAt {
         ChunkAt {
             id,

@@ -1,5 +1,5 @@
-//! Which frames one read covers. Reading a few bytes that nobody wants is cheaper than asking twice; how many
-//! that are depends on where the pack lies.
+//! Decides which frames are read together. Reading a few unneeded bytes is cheaper than another request; how many
+//! depends on where the pack is.
 
 use crate::id::PackId;
 use crate::index::Location;
@@ -7,31 +7,31 @@ use crate::index::Location;
 /// How reads of one pack are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coalesce {
-    /// Stored bytes that one read covers at most, unless one frame alone is larger.
+    /// The most stored bytes of one read, unless a single frame is larger.
     pub read_bytes_max: u32,
-    /// Bytes between two frames that are read and thrown away rather than read around.
+    /// The largest gap between two frames that is read and discarded.
     pub gap_bytes_max: u32,
 }
 
 impl Coalesce {
-    /// Reads from a disk of this host, or from a file system that looks like one.
+    /// Reads from a local disk, or from a file system that looks local.
     pub const NEAR: Self = Self {
         read_bytes_max: 4 << 20,
         gap_bytes_max: 64 << 10,
     };
-    /// Reads from a bucket: an answer takes as long as a megabyte.
+    /// Reads from a bucket: a request takes as long as transferring a megabyte.
     pub const FAR: Self = Self {
         read_bytes_max: 8 << 20,
         gap_bytes_max: 1 << 20,
     };
-    /// Copies from pack to pack: long reads, and little that is thrown away.
+    /// Copies from pack to pack: long reads with small gaps.
     pub const COPY: Self = Self {
         read_bytes_max: 8 << 20,
         gap_bytes_max: 64 << 10,
     };
 }
 
-/// Stored bytes of one pack, from the first byte of a frame to the end of another.
+/// Consecutive stored bytes of one pack, which begin and end at frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The pack.
@@ -43,7 +43,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The extent of the frame that holds a chunk.
+    /// Returns the extent of the frame that holds a chunk.
     pub fn of(location: &Location) -> Self {
         Self {
             pack: location.pack,
@@ -52,7 +52,7 @@ impl Extent {
         }
     }
 
-    /// Grows to `next`, which begins no earlier, if one read may cover both; whether it did.
+    /// Extends this to `next`, which begins no earlier, if one read may cover both; returns whether it did.
     pub fn join(&mut self, next: &Self, by: Coalesce) -> bool {
         let end = u64::from(self.offset) + u64::from(self.len);
         let next_end = u64::from(next.offset) + u64::from(next.len);
@@ -68,7 +68,7 @@ impl Extent {
     }
 }
 
-/// `items` in the order in which they lie, those together that one read covers, with what it reads.
+/// Sorts `items` by position, and groups those that one read covers, with the extent of the read.
 pub fn coalesce<T>(
     mut items: Vec<T>,
     extent_of: impl Fn(&T) -> Extent,
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// What `first` becomes with `next`, if one read covers both.
+    /// Extends `first` by `next`, if one read covers both.
     fn joined(first: Extent, next: Extent) -> Option<(u32, u32)> {
         let mut extent = first;
         extent

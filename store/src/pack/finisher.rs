@@ -1,16 +1,16 @@
-//! Finishing behind: one pack becomes durable while the next one is filled.
+//! Makes one pack durable while the next one is filled.
 //!
-//! A bucket takes its time to join the parts of an upload, and a disk to sync them.
+//! Joining the parts of an upload takes time in a bucket, and so does syncing to a disk.
 
 use crossbeam_channel::{Sender, bounded};
 
 use crate::error::{Error, Result};
 
-/// Where full packs are handed over.
+/// Takes full packs.
 pub(crate) struct Finisher<P>(Sender<P>);
 
 impl<P> Finisher<P> {
-    /// Waits until the pack before is finished.
+    /// Hands over a pack, after waiting until the previous one is finished.
     ///
     /// # Errors
     /// Interrupted, when finishing has failed.
@@ -20,10 +20,10 @@ impl<P> Finisher<P> {
     }
 }
 
-/// Runs `fill`, and behind it `finish` for each pack that it hands over, one at a time and in order.
+/// Runs `fill`, and concurrently `finish` for each pack that it hands over, one at a time and in order.
 ///
 /// # Errors
-/// That of `finish` before that of `fill`, which may follow from it.
+/// The error of `finish`, or else that of `fill`, which may be a consequence of the former.
 pub(crate) fn finish_behind<P: Send>(
     finish: impl Fn(P) -> Result<()> + Send,
     fill: impl FnOnce(&Finisher<P>) -> Result<()>,

@@ -1,8 +1,8 @@
-//! Chunks become frames: neighbours of one class share one of about 1 MiB, incompressible chunks stand alone. Numbers
-//! that are similar to those of existing chunks are stored as deltas.
+//! Combines chunks into frames: neighbours of one class share a frame of about 1 MiB, incompressible chunks get their
+//! own. Numbers that are similar to those of existing chunks are stored as deltas.
 //!
-//! The one place that decides how chunks are framed and encoded: put, replicate, repair and the collector all
-//! come through here, so that none undoes what another chose.
+//! The only place that decides how chunks are framed and encoded. Put, replicate, repair and the collector all use it,
+//! so that none undoes the choices of another.
 
 use crossbeam_channel::Sender;
 
@@ -13,12 +13,12 @@ use crate::error::{Error, Result};
 use crate::format::{FrameKind, PackChunk};
 use crate::id::ChunkId;
 
-/// Bytes after which a frame is encoded.
+/// A frame is encoded when it has about this many bytes.
 const FRAME_BYTES_TARGET: usize = 1 << 20;
-/// From here on a chunk may stand alone; smaller ones gain more from their neighbours.
+/// A chunk of at least this size may get a frame of its own; smaller ones gain more from their neighbours.
 const ALONE_BYTES_MIN: usize = 16 << 10;
 
-/// A frame on its way to a pack of its kind.
+/// A frame, and the kind of pack that it is for.
 pub type KindFrame = (FrameKind, EncodedFrame);
 
 /// Takes finished frames.
@@ -26,7 +26,7 @@ pub trait FrameSink {
     /// Takes a frame for a pack of `kind`.
     ///
     /// # Errors
-    /// When the frame cannot be written, or nobody takes frames any more.
+    /// When the frame cannot be written, or the receiver has stopped.
     fn frame(&mut self, kind: FrameKind, frame: EncodedFrame) -> Result<()>;
 }
 
@@ -37,18 +37,18 @@ impl FrameSink for Sender<KindFrame> {
     }
 }
 
-/// One per thread that stores chunks.
+/// Combines chunks into frames; one for each thread that stores chunks.
 pub struct Framer<S, B = NoSource> {
     kind: FrameKind,
     encoder: Encoder,
     check: Option<Decoder>,
     raw: Vec<u8>,
-    /// Where frames are encoded; its room is that of the worst case, which frames on their way must not take.
+    /// Where frames are encoded. Its capacity is that of the worst case, so finished frames are copied out of it.
     stored: Vec<u8>,
     chunks: Vec<PackChunk>,
-    /// Of what has been gathered; `None` where all of it is too small to be judged.
+    /// The class of the gathered chunks; `None` if all are too small to be judged.
     class: Option<Class>,
-    /// What it may be the difference to.
+    /// The possible base of the gathered chunks.
     near: Option<NearFrame>,
     base_bytes: Vec<u8>,
     delta: Vec<u8>,
@@ -57,7 +57,8 @@ pub struct Framer<S, B = NoSource> {
 }
 
 impl<S: FrameSink> Framer<S> {
-    /// Encodes at zstd's `level` for packs of `kind`; with `verify`, decodes and compares.
+    /// Creates a framer that encodes at zstd's `level` for packs of `kind`. With `verify`, decodes each frame and
+    /// compares it.
     ///
     /// # Errors
     /// When the codec cannot be set up.
@@ -71,10 +72,10 @@ impl<S: FrameSink> Framer<S> {
     expect(private_bounds, reason = "others make framers without bases only")
 )]
 impl<S: FrameSink, B: BaseSource> Framer<S, B> {
-    /// The same, and tries deltas, with bases from `sources`.
+    /// Like [`Framer::new`], but tries deltas with bases from `sources`.
     ///
     /// # Errors
-    /// As [`Framer::new`].
+    /// As for [`Framer::new`].
     pub(crate) fn with_bases(
         kind: FrameKind,
         level: i32,
@@ -98,18 +99,19 @@ impl<S: FrameSink, B: BaseSource> Framer<S, B> {
         })
     }
 
-    /// Stores a chunk, sooner or later.
+    /// Adds a chunk, which is stored now or with later chunks.
     ///
     /// # Errors
-    /// When a frame cannot be encoded, or the sink does not take it; corrupt, when it decodes to other bytes.
+    /// When a frame cannot be encoded, or the sink does not take it; corrupt, when a frame decodes to other bytes.
     pub fn push(&mut self, id: ChunkId, bytes: &[u8]) -> Result<()> {
         self.push_near(id, bytes, &mut || Ok(None))
     }
 
-    /// The same for a chunk that may be the difference to what `near` says, which is asked only where it is worth it.
+    /// Like [`Self::push`], for a chunk that may become the difference to what `near` returns, which is called only if
+    /// a delta may be worth it.
     ///
     /// # Errors
-    /// As [`Self::push`]; and what `near` says.
+    /// As for [`Self::push`]; any error of `near`.
     pub(crate) fn push_near(
         &mut self,
         id: ChunkId,
@@ -138,19 +140,19 @@ impl<S: FrameSink, B: BaseSource> Framer<S, B> {
         Ok(())
     }
 
-    /// Stores a frame as it is encoded already, behind what has been gathered. Its chunks must have been verified.
+    /// Adds an encoded frame after the gathered chunks. Its chunks must have been verified.
     ///
     /// # Errors
-    /// As [`Self::push`].
+    /// As for [`Self::push`].
     pub fn push_frame(&mut self, frame: EncodedFrame) -> Result<()> {
         self.flush()?;
         self.send(frame)
     }
 
-    /// Encodes what has been gathered.
+    /// Encodes the gathered chunks.
     ///
     /// # Errors
-    /// As [`Self::push`].
+    /// As for [`Self::push`].
     pub fn flush(&mut self) -> Result<()> {
         if self.raw.is_empty() {
             return Ok(());
@@ -174,16 +176,16 @@ impl<S: FrameSink, B: BaseSource> Framer<S, B> {
         self.send(frame)
     }
 
-    /// The sink, once all that was gathered is in it.
+    /// Stores everything gathered, and returns the sink.
     ///
     /// # Errors
-    /// As [`Self::push`].
+    /// As for [`Self::push`].
     pub fn finish(mut self) -> Result<S> {
         self.flush()?;
         Ok(self.sink)
     }
 
-    /// Encodes what has been gathered, unless a chunk of `class` and `len` may join it.
+    /// Encodes the gathered chunks, unless a chunk of `class` and `len` may join them.
     fn flush_others(&mut self, class: Class, len: usize, near: Option<Near>) -> Result<()> {
         let joined = class.behind(self.raw.len());
         let has_room = self.raw.len() + len <= FRAME_BYTES_TARGET;
@@ -208,7 +210,7 @@ impl<S: FrameSink, B: BaseSource> Framer<S, B> {
         self.encoder.encode_as(class, &self.raw, &mut self.stored)
     }
 
-    /// Encodes as the difference to what is near, if that is much smaller; the bases then.
+    /// Encodes the frame as a delta if that is much smaller; returns the bases, or none if it is plain.
     fn encode_near(&mut self, near: &NearFrame, elements: Elements) -> Result<Vec<ChunkId>> {
         let (base, plain) = (near.base(), Class::Elements(elements));
         let how = match self.bring(&base)? {
@@ -241,7 +243,7 @@ impl<S: FrameSink, B: BaseSource> Framer<S, B> {
         Ok(Vec::new())
     }
 
-    /// Reads the bytes of a base; whether there are enough of them.
+    /// Reads the bytes of a base; returns whether there are enough.
     fn bring(&mut self, base: &DeltaBase) -> Result<bool> {
         self.base_bytes.clear();
         let is_there = (self.sources).append(&base.ids, &mut self.base_bytes)?;
@@ -304,7 +306,7 @@ mod tests {
         framer.raw = b"what was read".to_vec();
         encode(&mut framer, b"what was read");
         framer.compare(&[]).unwrap();
-        // Of the same length, and a valid frame of its own.
+        // Of the same length, and itself a valid frame.
         encode(&mut framer, b"what was Read");
         let error = framer.compare(&[]).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt, "{error}");

@@ -1,4 +1,4 @@
-//! All frames of one pack, read in order, as they are stored or decoded.
+//! Reads all frames of one pack in order, stored or decoded.
 
 use super::reader::FrameRows;
 use crate::codec::{Bases, Decoder, check_bases_len, delta_base};
@@ -7,14 +7,14 @@ use crate::format::pack_key;
 use crate::id::PackId;
 use crate::remote::Read;
 
-/// Stored bytes that are read at once, unless one frame alone is larger.
+/// The most stored bytes that are read at once, unless a single frame is larger.
 const READ_BYTES: u32 = 4 << 20;
 
-/// Takes a frame and its bytes, or why there are none.
+/// Called with a frame and its bytes, or the error that prevents reading them.
 pub(crate) type EachFrame<'e> = dyn FnMut(&FrameRows, Result<&[u8]>) -> Result<()> + 'e;
 
-/// Hands every frame of a pack of `size` bytes to `each`, decoded, or with why that cannot be: not found, where it is
-/// a base of it that cannot be read and not the frame itself.
+/// Passes every frame of a pack of `size` bytes to `each`, decoded or with an error. The error is not found if a base
+/// of the frame cannot be read, but the frame itself can.
 pub(crate) fn for_each_frame(
     remote: &dyn Read,
     bases: &dyn Bases,
@@ -36,7 +36,7 @@ pub(crate) fn for_each_frame(
     })
 }
 
-/// The bytes of a delta, whose stored bytes must be those of its table and name the bases that its row names.
+/// Decodes a delta. Its stored bytes must match the table, and must name the same bases as its row.
 fn decode_delta<'a>(
     decoder: &mut Decoder,
     bases: &dyn Bases,
@@ -63,13 +63,13 @@ fn decode_delta<'a>(
                 false => Err(error),
             };
         }
-        // That is the fault of the frame, not of what it names.
+        // In this case the frame is corrupt, rather than the bases that it names.
         check_bases_len(&object, brought.len())?;
     }
     decoder.decode_on(&object, stored, frame.raw_len, &brought, out)
 }
 
-/// The same for frames as they are stored.
+/// Like [`for_each_frame`], without decoding.
 pub(crate) fn for_each_stored(
     remote: &dyn Read,
     pack: PackId,

@@ -1,7 +1,7 @@
-//! Which chunks may be the base of a delta, and whether a trial is worth it.
+//! Decides which chunks may become deltas, and whether a trial is worth it.
 //!
-//! A trial costs reading and decoding a base, and encoding twice. So one in 16 frames of a tensor is tried, and decides
-//! for its neighbours.
+//! A trial reads and decodes a base, and encodes twice. So only one in 16 frames of a tensor is tried, and decides for
+//! its neighbours.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,31 +11,31 @@ use crate::error::Result;
 use crate::format::FRAME_BASES_MAX;
 use crate::id::ChunkId;
 
-/// Of the frames of a tensor, one in this many is tried.
+/// One in this many frames of a tensor is tried.
 const TRIED_ONE_IN: u32 = 16;
-/// Of 100: what a delta may leave of what the same bytes take without one.
+/// Percent: the largest size of a delta, compared with the plain frame.
 const LEFT_MOST: usize = 85;
-/// What is known of a tensor before its first trial.
+/// The verdict on a tensor before its first trial.
 const UNTRIED: u32 = 0;
-/// No delta is worth it.
+/// The verdict that deltas are not worth it.
 const IN_VAIN: u32 = 1;
 
-/// Brings bases, and counts on them.
+/// Reads bases, and marks them as relied on.
 pub(crate) trait BaseSource {
-    /// Appends the verified bytes of these chunks to `out`; whether they could be had.
+    /// Appends the verified bytes of these chunks to `out`; returns whether all could be read.
     ///
     /// # Errors
     /// When the store does not answer.
     fn append(&mut self, ids: &[ChunkId], out: &mut Vec<u8>) -> Result<bool>;
 
-    /// Counts on these chunks to stay where they are plain; whether they are offered so.
+    /// Marks these chunks as relied on in plain frames; returns whether all are offered there.
     ///
     /// # Errors
     /// When the index cannot be read.
     fn rely(&mut self, ids: &[ChunkId]) -> Result<bool>;
 }
 
-/// Where nothing is the difference to anything.
+/// For framers that never make deltas.
 #[derive(Clone, Copy, Debug)]
 pub struct NoSource;
 
@@ -49,21 +49,21 @@ impl BaseSource for NoSource {
     }
 }
 
-/// What the last trial in a file left without a delta, where the delta was worth it: small tensors begin with that.
+/// The result of the last successful trial in a file: the size of the plain frame. Small tensors start with it.
 #[derive(Debug, Default)]
 pub(crate) struct Verdicts {
     left: AtomicU32,
     family: Arc<Family>,
 }
 
-/// How many trials in a row were in vain, whatever file they were of: then few files are tried, too.
+/// Counts failed trials in a row over several files. After many, only few files are tried.
 #[derive(Debug, Default)]
 pub(crate) struct Family {
     vain: AtomicU32,
 }
 
 impl Family {
-    /// Whether the file of this number is worth a trial.
+    /// Whether to run trials for the file of this number.
     pub(crate) fn tries(&self, number: u64) -> bool {
         self.vain.load(Ordering::Relaxed) < TRIED_ONE_IN
             || number.is_multiple_of(TRIED_ONE_IN.into())
@@ -71,7 +71,7 @@ impl Family {
 }
 
 impl Verdicts {
-    /// Of a file of this family.
+    /// Creates the record for a file of this family.
     pub(crate) fn of(family: Arc<Family>) -> Self {
         Self {
             family,
@@ -80,37 +80,37 @@ impl Verdicts {
     }
 }
 
-/// What trials of one tensor have found; shared by all who store parts of it.
+/// The results of trials of one tensor; shared by all threads that store parts of it.
 #[derive(Debug, Default)]
 pub(crate) struct Trial {
     others: Arc<Verdicts>,
     frames: AtomicU32,
-    /// [`UNTRIED`], [`IN_VAIN`], or what the last frame that was tried left without a delta, of 65,536, and 2.
+    /// [`UNTRIED`], [`IN_VAIN`], or the size of the plain frame in the last trial, per 65,536 raw bytes, plus 2.
     verdict: AtomicU32,
 }
 
-/// What is to be done with a frame.
+/// How to store a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Try {
-    /// It is stored without a delta.
+    /// As a plain frame.
     No,
-    /// Both ways, to see which is smaller.
+    /// Both ways, to compare the sizes.
     Both,
-    /// As a delta, if that has at most so many bytes.
+    /// As a delta, if that has at most this many bytes.
     Delta(usize),
 }
 
-/// What one chunk may be the difference to.
+/// The possible base of one chunk.
 #[derive(Clone, Debug)]
 pub(crate) struct Near {
-    /// Chunks and their lengths, one behind the other.
+    /// Chunks and their lengths, in order.
     pub(crate) chunks: Vec<(ChunkId, u32)>,
-    /// Bytes of these before the first that counts.
+    /// Bytes of these chunks before the first that is used.
     pub(crate) skip: u32,
     pub(crate) trial: Arc<Trial>,
 }
 
-/// The same of the chunks that a frame has so far.
+/// The possible base of the chunks that a frame has so far.
 #[derive(Debug)]
 pub(super) struct NearFrame {
     chunks: Vec<(ChunkId, u32)>,
@@ -120,7 +120,7 @@ pub(super) struct NearFrame {
 }
 
 impl Trial {
-    /// Of a tensor of a file of which `others` is known.
+    /// Creates the record for a tensor; `others` is that of its file.
     pub(crate) fn of(others: Arc<Verdicts>) -> Self {
         Self {
             others,
@@ -128,12 +128,12 @@ impl Trial {
         }
     }
 
-    /// Whether a base is worth looking for.
+    /// Whether looking for a base is worth it.
     pub(crate) fn is_open(&self) -> bool {
         self.verdict.load(Ordering::Relaxed) != IN_VAIN
     }
 
-    /// What is to be done with the next frame, of `raw_len` bytes.
+    /// Decides how to store the next frame, of `raw_len` bytes.
     pub(super) fn next(&self, raw_len: usize) -> Try {
         let number = self.frames.fetch_add(1, Ordering::Relaxed);
         let (own, others) = (&self.verdict, &self.others.left);
@@ -152,7 +152,8 @@ impl Trial {
         }
     }
 
-    /// What a frame of `raw_len` bytes takes both ways decides for its neighbours; whether the delta is kept.
+    /// Records the sizes of both encodings of a frame of `raw_len` bytes, for its neighbours; returns whether to keep
+    /// the delta.
     pub(super) fn decide(&self, raw_len: usize, plain: usize, delta: usize) -> bool {
         let is_kept = delta * 100 <= plain * LEFT_MOST;
         let left = u32::try_from((plain << 16) / raw_len.max(1)).unwrap_or(u32::MAX - 2);
@@ -170,7 +171,7 @@ impl Trial {
 }
 
 impl NearFrame {
-    /// Of a frame that begins with a chunk of `len` bytes.
+    /// Starts with the base of a frame's first chunk, which has `len` bytes.
     pub(super) fn begin(near: Near, len: usize) -> Self {
         Self {
             chunks: near.chunks,
@@ -180,7 +181,7 @@ impl NearFrame {
         }
     }
 
-    /// Adds a chunk of `len` bytes, if what it is near to goes on where that of the frame ends; whether it did.
+    /// Adds a chunk of `len` bytes if its base continues where that of the frame ends; returns whether it did.
     pub(super) fn join(&mut self, near: &Near, len: usize) -> bool {
         let all: u64 = self.chunks.iter().map(|(_, len)| u64::from(*len)).sum();
         let end = u64::from(self.skip) + self.bytes;

@@ -1,6 +1,6 @@
-//! Rows of a pack: its frames and their chunks, as its own table has them or as a segment does.
+//! Rows of a pack: its frames and their chunks, from the table of the pack or from a segment.
 //!
-//! The table of a pack says what is in it without a segment; a segment says so where the table is damaged.
+//! The table describes a pack without a segment; a segment describes it if the table is damaged.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -22,18 +22,18 @@ pub(crate) struct FrameRows {
     pub(crate) stored_len: u32,
     pub(crate) raw_len: u32,
     pub(crate) kind: FrameKind,
-    /// Sum over its stored bytes; a segment does not have it.
+    /// Sum over its stored bytes; not known from a segment.
     pub(crate) sum: Option<FrameSum>,
     pub(crate) chunks: Vec<ChunkRow>,
-    /// What it is the difference to; nothing, if it is plain.
+    /// Its bases; empty if it is plain.
     pub(crate) bases: Vec<ChunkId>,
 }
 
 impl FrameRows {
-    /// Whether these are its stored bytes, as the table of its pack has them.
+    /// Checks stored bytes against the sum in the table of the pack.
     ///
     /// # Errors
-    /// Corrupt, when they are others.
+    /// Corrupt, when the sums differ.
     pub(crate) fn check_stored(&self, pack: PackId, stored: &[u8]) -> Result<()> {
         let found = FrameSum::of(stored);
         match self.sum {
@@ -48,7 +48,7 @@ impl FrameRows {
         }
     }
 
-    /// Its chunks, where it is a frame of `pack`.
+    /// Iterates over its chunks, if it is a frame of `pack`.
     pub(crate) fn chunks_of(&self, pack: PackId) -> impl Iterator<Item = ChunkAt> {
         self.chunks.iter().map(move |&(id, offset, len)| ChunkAt {
             id,
@@ -60,10 +60,10 @@ impl FrameRows {
     }
 }
 
-/// One chunk of a frame: its id, its first byte in the decoded frame, its length.
+/// One chunk of a frame: its id, its offset in the decoded frame, its length.
 pub(crate) type ChunkRow = (ChunkId, u32, u32);
 
-/// What a pack says about itself.
+/// Header and table of a pack.
 pub(crate) struct OpenPack {
     pub(crate) header: PackHeader,
     pub(crate) len: u32,
@@ -97,7 +97,7 @@ impl OpenPack {
         Ok(Self { header, len, table })
     }
 
-    /// Its frames and chunks.
+    /// Returns its frames and chunks.
     pub(crate) fn rows(&self) -> Vec<FrameRows> {
         let mut chunks = self.table.chunks.iter();
         let mut bases = self.table.bases.iter().peekable();
@@ -128,13 +128,13 @@ impl OpenPack {
         frames.collect()
     }
 
-    /// Data, metadata or both.
+    /// Returns whether it holds data, metadata or both.
     pub(crate) fn kind(&self) -> PackKind {
         self.header.kind
     }
 }
 
-/// The frames and chunks of the pack at `position`, as `segment` has them; looks at all its entries.
+/// Returns the frames and chunks of the pack at `position` from `segment`; scans all entries of the segment.
 pub(crate) fn rows_in(segment: &OpenSegment, position: u32) -> Result<Vec<FrameRows>> {
     let (layout, bytes) = (segment.layout(), segment.bytes());
     let mut frames: BTreeMap<u32, FrameRows> = BTreeMap::new();
@@ -164,7 +164,7 @@ pub(crate) fn rows_in(segment: &OpenSegment, position: u32) -> Result<Vec<FrameR
     Ok(frames.into_values().collect())
 }
 
-/// Whether `segment` offers what the rows of a pack say; how many of its entries lie in these rows.
+/// Checks that `segment` has all chunks in the rows of a pack; returns how many of its entries refer to these rows.
 pub(crate) fn compare(
     segment: &OpenSegment,
     pack: &SegmentPack,

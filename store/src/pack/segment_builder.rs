@@ -1,4 +1,4 @@
-//! The segment over the packs that one commit adds.
+//! Builds the segment over the packs that one commit adds.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::format::{
 use crate::id::{PackId, SegmentId};
 use crate::remote::Write;
 
-/// Gathers the frames of packs into the tables of one segment.
+/// Collects the frames of packs into the tables of one segment.
 #[derive(Debug, Default)]
 pub struct SegmentBuilder {
     packs: Vec<SegmentPack>,
@@ -25,15 +25,15 @@ impl SegmentBuilder {
     /// Adds everything in `pack`.
     ///
     /// # Errors
-    /// When the segment would outgrow its format.
+    /// When the segment would exceed the limits of its format.
     pub fn add(&mut self, pack: &WrittenPack) -> Result<()> {
         self.add_table(pack.header, pack.len, &pack.table)
     }
 
-    /// Adds what the table of a pack of `len` bytes says.
+    /// Adds the table of a pack of `len` bytes.
     ///
     /// # Errors
-    /// When the segment would outgrow its format.
+    /// When the segment would exceed the limits of its format.
     pub fn add_table(&mut self, header: PackHeader, len: u32, table: &PackTable) -> Result<()> {
         let pack = length(self.packs.len())?;
         self.packs.push(SegmentPack {
@@ -83,17 +83,17 @@ impl SegmentBuilder {
         !self.bases.is_empty()
     }
 
-    /// Chunks so far.
+    /// Returns the number of chunks so far.
     pub fn chunks(&self) -> usize {
         self.entries.len()
     }
 
-    /// Bytes of the packs so far.
+    /// Returns the bytes of the packs so far.
     pub fn pack_bytes(&self) -> u64 {
         self.pack_bytes
     }
 
-    /// Bytes that the segment will have, or few less.
+    /// Returns about how many bytes the segment will have, or slightly less.
     pub(crate) fn segment_bytes(&self) -> u64 {
         let (chunks, frames) = (self.entries.len() as u64, self.frames.len());
         let count = |len| u32::try_from(len).unwrap_or(u32::MAX);
@@ -101,12 +101,12 @@ impl SegmentBuilder {
         segment_len(chunks, count(frames), count(bases), count(packs), 0).unwrap_or(u64::MAX)
     }
 
-    /// The packs so far.
+    /// Iterates over the packs so far.
     pub fn packs(&self) -> impl Iterator<Item = PackId> {
         self.packs.iter().map(|pack| pack.id)
     }
 
-    /// Takes out these packs and everything in them; whether one was there.
+    /// Removes these packs and everything in them; returns whether it had any of them.
     pub(crate) fn take_out(&mut self, packs: &HashSet<PackId>) -> bool {
         if !self.packs().any(|pack| packs.contains(&pack)) {
             return false;
@@ -146,9 +146,9 @@ impl SegmentBuilder {
         true
     }
 
-    /// Uploads the segment under a new name and returns the change that makes it live.
+    /// Uploads the segment under a new name, and returns the change that makes it live.
     ///
-    /// A chunk that was written twice keeps one place, a plain one if it has any.
+    /// A chunk that was written twice keeps one place, preferably in a plain frame.
     ///
     /// # Errors
     /// When the store cannot be written to.
@@ -158,7 +158,7 @@ impl SegmentBuilder {
         Ok((segment, Change::AddSegment { segment, info }))
     }
 
-    /// The segment's new name, totals and bytes.
+    /// Returns the segment's new name, totals and bytes.
     pub(crate) fn build(&mut self, made: Provenance) -> Result<(SegmentId, SegmentInfo, Vec<u8>)> {
         use rayon::slice::ParallelSliceMut;
         let deltas: HashSet<u32> = self.bases.iter().map(|base| base.frame).collect();
@@ -181,11 +181,11 @@ mod tests {
     use crate::format::{FrameKind, FrameSum, PackChunk, PackFrame, PackKind};
     use crate::id::ChunkId;
 
-    /// What stays leads to its own frames, and so do its deltas.
+    /// The remaining entries and bases still refer to their own frames.
     #[test]
     fn what_is_left_when_a_pack_is_taken_out_is_as_it_was() {
         let chunk = |seed: u8| ChunkId([seed; 32]);
-        // A plain frame, and a delta to a chunk of another pack.
+        // A plain frame, and a delta whose base is in another pack.
         let table = |seed: u8| {
             let frame = PackFrame {
                 stored_len: 20,

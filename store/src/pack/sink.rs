@@ -1,4 +1,4 @@
-//! Frames of one kind become packs, one after another: the sink of whoever copies within a store.
+//! Writes frames of one kind into packs, one after another, for copies within a store.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::format::{FrameKind, Provenance};
 use crate::remote::Write;
 
-/// Packs that are written in these portions: one that is open, and those that are finished.
+/// The packs that are being written: one open pack, and the finished ones.
 pub struct PackSink {
     remote: Arc<dyn Write>,
     portions: Portions,
@@ -17,7 +17,7 @@ pub struct PackSink {
 }
 
 impl PackSink {
-    /// No pack so far.
+    /// Starts without a pack.
     pub fn new(remote: Arc<dyn Write>, portions: Portions, made: Provenance) -> Self {
         Self {
             remote,
@@ -28,10 +28,10 @@ impl PackSink {
         }
     }
 
-    /// Finishes the pack that is open.
+    /// Finishes the open pack.
     ///
     /// # Errors
-    /// When the store cannot be written to; then that pack was never there.
+    /// When the store cannot be written to; then that pack does not exist.
     pub fn close(&mut self) -> Result<()> {
         let open = self.open.take();
         self.finished
@@ -39,7 +39,7 @@ impl PackSink {
         Ok(())
     }
 
-    /// The packs that are finished, durable and in no segment yet. One that is open is given up.
+    /// Returns the finished packs, which are durable and in no segment yet. Discards an open pack.
     pub fn into_finished(self) -> Vec<WrittenPack> {
         self.finished
     }

@@ -1,4 +1,4 @@
-//! Writing one pack: streamed to the store as its frames arrive, visible whole when it is finished.
+//! Writes one pack: streamed to the store as frames arrive, and visible when it is finished.
 
 use std::ffi::OsStr;
 use std::fs::DirEntry;
@@ -24,7 +24,7 @@ pub struct EncodedFrame {
     pub raw_len: u32,
     /// Its chunks in order.
     pub chunks: Vec<PackChunk>,
-    /// What it is the difference to; nothing, if it is plain.
+    /// Its bases; empty if it is plain.
     pub bases: Vec<ChunkId>,
 }
 
@@ -33,13 +33,13 @@ pub struct EncodedFrame {
 pub struct WrittenPack {
     /// Its name and kind.
     pub header: PackHeader,
-    /// Its bytes.
+    /// Its length in bytes.
     pub len: u32,
-    /// What it holds.
+    /// Its table.
     pub table: PackTable,
 }
 
-/// A pack that has arrived but for the last word.
+/// A pack whose bytes have all arrived, and that only needs to be finished.
 pub struct SealedPack {
     written: WrittenPack,
     upload: Box<dyn Upload>,
@@ -62,10 +62,10 @@ impl PackWriter {
         Self::named(remote, kind, PackId::random()?, made)
     }
 
-    /// Begins a pack of little, in a directory that is there, if any is: a new one would cost one more sync.
+    /// Begins a small pack, in an existing directory if there is one: creating a directory would cost another sync.
     ///
     /// # Errors
-    /// As [`Self::begin`].
+    /// As for [`Self::begin`].
     pub fn begin_small(remote: &Arc<dyn Write>, kind: PackKind, made: Provenance) -> Result<Self> {
         let id = PackId::random()?;
         Self::named(remote, kind, beside_others(remote.as_ref(), id), made)
@@ -88,10 +88,10 @@ impl PackWriter {
         })
     }
 
-    /// Appends a frame of what the pack holds.
+    /// Appends a frame of the pack's kind; data, if the pack may hold both.
     ///
     /// # Errors
-    /// When the store cannot be written to, or the pack would outgrow its format.
+    /// When the store cannot be written to, or the pack would exceed the limits of its format.
     pub fn push(&mut self, frame: EncodedFrame) -> Result<()> {
         let kind = match self.header.kind {
             PackKind::Data | PackKind::Both => FrameKind::Data,
@@ -103,7 +103,7 @@ impl PackWriter {
     /// Appends a frame of `kind`.
     ///
     /// # Errors
-    /// As [`Self::push`].
+    /// As for [`Self::push`].
     pub fn push_as(&mut self, kind: FrameKind, frame: EncodedFrame) -> Result<()> {
         let stored_len = length(frame.stored.len())?;
         let chunks = length(frame.chunks.len())?;
@@ -122,7 +122,7 @@ impl PackWriter {
         self.upload.write(frame.stored.into())
     }
 
-    /// Whether the pack has the size that packs have where it is written in these portions.
+    /// Whether the pack has reached the pack size of these portions.
     pub fn is_full(&self, portions: Portions) -> bool {
         self.len >= portions.pack_bytes
     }
@@ -159,7 +159,7 @@ impl PackWriter {
 }
 
 impl SealedPack {
-    /// Its name.
+    /// Returns its id.
     pub fn id(&self) -> PackId {
         self.written.header.id
     }
@@ -167,14 +167,15 @@ impl SealedPack {
     /// Makes the pack durable and visible.
     ///
     /// # Errors
-    /// When the store cannot be written to; it may be there all the same.
+    /// When the store cannot be written to; the pack may exist nevertheless.
     pub fn finish(self) -> Result<WrittenPack> {
         self.upload.finish()?;
         Ok(self.written)
     }
 }
 
-/// `id` with a first byte that packs of a local store have; the other 15 stay random, so that it is as new as before.
+/// Replaces the first byte of `id` by one that packs of a local store have. The other 15 stay random, so the id is
+/// still new.
 fn beside_others(remote: &dyn Write, PackId(mut id): PackId) -> PackId {
     let path = remote.local_path(PACKS_PREFIX);
     let entries = path.and_then(|path| std::fs::read_dir(path).ok());
@@ -193,7 +194,7 @@ fn beside_others(remote: &dyn Write, PackId(mut id): PackId) -> PackId {
     PackId(id)
 }
 
-/// The byte that all names of packs in such a directory begin with.
+/// Returns the byte with which the names of all packs in this directory begin.
 fn first_byte(name: &OsStr) -> Option<u8> {
     let name = name.to_str()?;
     let byte = u8::from_str_radix(name, 16).ok()?;
