@@ -1,4 +1,4 @@
-//! Where symlinks lead inside a tree, found out from the tree alone.
+//! Resolves the symlinks of a tree, using the tree alone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use crate::id::ChunkId;
 use crate::read::Reader;
 use crate::remedy::Remedy;
 
-/// Symlinks that are followed for one question, as the kernel does it.
+/// The most symlinks that are followed in one lookup; the same limit as in the kernel.
 const HOPS_MAX: u32 = 40;
-/// Trees that are kept.
+/// How many trees are cached.
 const TREES_KEPT_MAX: usize = 256;
 
-/// Where a symlink leads.
+/// The target of a symlink.
 #[derive(Debug)]
 pub(crate) enum Leads {
-    /// To a file or directory of the tree, by its names from the root on.
+    /// A file or directory in the tree, and the names on its path from the root.
     To(Node, Vec<Vec<u8>>),
-    /// To a name that the tree does not have, or round in a circle.
+    /// A name that does not exist in the tree, or a cycle.
     Nowhere,
-    /// Out of the tree.
+    /// A path outside of the tree.
     Outside,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Links<'m> {
 }
 
 impl<'m> Links<'m> {
-    /// Links of the tree `root`.
+    /// Resolves symlinks in the tree `root`.
     pub(crate) fn new(reader: &'m Reader<'m>, root: Node) -> Self {
         Self {
             reader,
@@ -42,10 +42,10 @@ impl<'m> Links<'m> {
         }
     }
 
-    /// Whether a link with this target, `depth` directories below the root, can be told to stay inside
-    /// without looking: it goes up no further than the root, and never up again after going down.
+    /// Whether a link with this target, `depth` directories below the root, certainly stays inside of the tree, judged
+    /// without reading trees: it goes up no further than the root, and never up again after going down.
     ///
-    /// Going down may pass other symlinks, which are looked at themselves.
+    /// Going down may pass through other symlinks, which are checked themselves.
     pub(crate) fn stays_inside(depth: usize, target: &[u8]) -> bool {
         let mut above = depth;
         let mut is_down = false;
@@ -61,10 +61,10 @@ impl<'m> Links<'m> {
         !target.starts_with(b"/")
     }
 
-    /// Where a symlink in the directory `dir` with this target leads.
+    /// Resolves a symlink in the directory `dir` with this target.
     pub(crate) fn follow(&mut self, dir: &[Vec<u8>], target: &[u8]) -> Result<Leads> {
         let mut at = Vec::new();
-        // To be gone through, the next one last.
+        // The names still to be resolved, the next one last.
         let mut rest: Vec<Vec<u8>> = Vec::new();
         push_names(&mut rest, target);
         rest.extend(dir.iter().rev().cloned());
@@ -131,8 +131,8 @@ impl<'m> Links<'m> {
     }
 }
 
-/// How many entries the flattening of symlinks may make: links to directories that hold such links double
-/// them level by level.
+/// Limits the entries that flattening of symlinks creates: links to directories that contain such links double the
+/// number of entries at each level.
 #[derive(Debug)]
 pub(crate) struct FlattenLimit {
     made: u64,
@@ -140,11 +140,11 @@ pub(crate) struct FlattenLimit {
 }
 
 impl FlattenLimit {
-    /// Entries behind links that any tree may have, and times its own entries.
+    /// Entries that flattening may add to any version, and the factor for the version's own entries.
     const ANY: u64 = 10_000;
     const TIMES: u64 = 16;
 
-    /// The limit for a version with this root.
+    /// Returns the limit for a version with this root.
     pub(crate) fn of(root: &Node) -> Self {
         let entries = match root {
             Node::Tree { totals, .. } => totals.entries,
@@ -158,7 +158,7 @@ impl FlattenLimit {
         }
     }
 
-    /// Counts an entry that a symlink, or a directory behind one, brings to `path`.
+    /// Counts an entry at `path` that exists because of a symlink.
     ///
     /// # Errors
     /// Invalid input, when there are far more of them than the version has entries.

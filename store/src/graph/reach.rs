@@ -1,6 +1,6 @@
-//! Reach: which chunks of an index some versions need, and what these take as stored.
+//! Reach: which chunks of an index versions need, and how many stored bytes these take.
 //!
-//! Anything that cannot be read is an error: a number that leaves something out would be a wrong one.
+//! Anything that cannot be read is an error, because an incomplete number would be wrong.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,25 +14,26 @@ use crate::read::Reader;
 use crate::remedy::Remedy;
 use crate::store::View;
 
-/// What versions reach in the index of a reader's view.
+/// The chunks that versions reach in the index of a reader's view.
 pub(crate) struct Reach<'r> {
     reader: &'r Reader<'r>,
-    /// Marks are positions of its index, whatever the reader reloads meanwhile.
+    /// Marks are positions in this view's index, even if the reader reloads its own.
     view: Arc<View>,
     seen: Seen,
-    /// Stored bytes of what versions reached.
+    /// Stored bytes of the chunks that versions reached.
     walked_bytes: AtomicU64,
-    /// Chunks that versions have themselves, and not only as what others are the difference to.
+    /// Chunks that versions contain themselves, as opposed to bases of their deltas.
     own: Marks,
 }
 
 impl<'r> Reach<'r> {
-    /// Nothing so far.
+    /// Starts with no chunks reached.
     pub(crate) fn new(reader: &'r Reader<'r>) -> Self {
         Self::among(reader, reader.view())
     }
 
-    /// Nothing so far of the index of `view`. Positions of several reaches compare where they have one view.
+    /// Starts with no chunks reached, in the index of `view`. Positions of several reaches are comparable if they share
+    /// a view.
     pub(crate) fn among(reader: &'r Reader<'r>, view: Arc<View>) -> Self {
         Self {
             reader,
@@ -43,12 +44,12 @@ impl<'r> Reach<'r> {
         }
     }
 
-    /// The chunks reached so far.
+    /// Returns the chunks reached so far.
     pub(crate) fn chunks(&self) -> &Marks {
         self.seen.reached()
     }
 
-    /// Reaches the chunks that `other` reached, which is of the same view.
+    /// Adds the chunks that `other` reached; it must have the same view.
     pub(crate) fn add(&self, other: &Self) {
         for at in other.chunks().positions() {
             self.seen.reach(at);
@@ -58,12 +59,12 @@ impl<'r> Reach<'r> {
         }
     }
 
-    /// Whether a version that was walked has the chunk itself.
+    /// Whether a version that was walked contains the chunk itself.
     pub(crate) fn has_itself(&self, at: Position) -> bool {
         self.own.has(at)
     }
 
-    /// Stored bytes of the chunks reached so far: their share of their frames, as a collector counts them.
+    /// Returns the stored bytes of the chunks reached so far: their shares of their frames, as a collector counts them.
     ///
     /// # Errors
     /// When the index cannot be read.
@@ -74,20 +75,20 @@ impl<'r> Reach<'r> {
         })
     }
 
-    /// The same of what [`Self::version`] reached, at once.
+    /// Returns the stored bytes of what [`Self::version`] reached, without another pass.
     pub(crate) fn walked_bytes(&self) -> u64 {
         self.walked_bytes.load(Ordering::Relaxed)
     }
 
-    /// Reaches all that `version` needs.
+    /// Reaches everything that `version` needs.
     ///
     /// # Errors
-    /// Not found and corrupt as [`Reader`] has them; interrupted on request.
+    /// Not found and corrupt as for [`Reader`]; interrupted on request.
     pub(crate) fn version(&self, version: &Version) -> Result<()> {
         Walk::in_order(self.reader, self).version(version)
     }
 
-    /// Reaches a chunk, if the index has it.
+    /// Reaches a chunk if the index has it.
     pub(crate) fn also(&self, id: &ChunkId) -> Result<()> {
         if let Some(at) = self.view.index.position(id)? {
             self.seen.reach(at);
@@ -130,7 +131,7 @@ impl Visit for Reach<'_> {
 
     fn unread(&self, what: Unread, error: Error) -> Result<()> {
         match (what, error.kind()) {
-            // Times that are lost take no room, and cost nothing else.
+            // Lost times take no space and have no other effect here.
             (Unread::Times, Kind::Corrupt) => Ok(()),
             _ => Err(error),
         }

@@ -1,26 +1,25 @@
-//! Shares: which of the chunks that several owners reach belong to one owner alone. It uses only bytes and positions of
-//! an index; nothing below them is read.
+//! Shares: which chunks only one of several owners reaches. Uses only sizes and positions in an index; reads no packs.
 
 use crate::error::Result;
 use crate::index::{Index, Location, Marks, Position};
 
-/// Some of the chunks of a store, data and metadata.
+/// A part of the chunks of a store, data and metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Share {
-    /// Chunks.
+    /// The number of chunks.
     pub chunks: u64,
-    /// Their bytes.
+    /// Their length in bytes.
     pub bytes: u64,
-    /// Their part of the frames that hold them, as stored.
+    /// Their share of the stored bytes of their frames.
     pub stored_bytes: u64,
 }
 
-/// Adds up chunks without losing the fractions of bytes that they take of their frames.
+/// Adds up chunks with the fractional bytes that they take of their frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
     chunks: u64,
     bytes: u64,
-    /// In units of 1/65536 of a byte, so that the rests of different frames can be added.
+    /// In units of 1/65536 byte, so that fractions of different frames can be added.
     stored_units: u128,
 }
 
@@ -34,7 +33,7 @@ impl Sum {
             ((u128::from(chunk.stored_len) * u128::from(chunk.len)) << 16) / raw_len;
     }
 
-    /// Without the chunks of `part`, which are among these.
+    /// Subtracts the chunks of `part`, which must be among these.
     pub(crate) fn without(self, part: &Self) -> Self {
         Self {
             chunks: self.chunks.saturating_sub(part.chunks),
@@ -43,7 +42,7 @@ impl Sum {
         }
     }
 
-    /// In whole bytes.
+    /// Rounds down to whole bytes.
     pub(crate) fn share(&self) -> Share {
         Share {
             chunks: self.chunks,
@@ -55,7 +54,7 @@ impl Sum {
 
 /// Who reaches each chunk of an index: nobody, one owner, or several. Owners are numbered from 0.
 ///
-/// It takes four bytes for each chunk, however many owners there are.
+/// Takes four bytes per chunk, however many owners there are.
 #[derive(Debug, Default)]
 pub(crate) struct Owners(Vec<Vec<u32>>);
 
@@ -63,7 +62,7 @@ const NOBODY: u32 = u32::MAX;
 const SEVERAL: u32 = u32::MAX - 1;
 
 impl Owners {
-    /// `owner` reaches the chunk at `at`.
+    /// Records that `owner` reaches the chunk at `at`.
     pub(crate) fn add(&mut self, at: Position, owner: u32) {
         let Ok(entry) = usize::try_from(at.entry) else {
             return;
@@ -86,7 +85,7 @@ impl Owners {
         }
     }
 
-    /// The chunks that one owner alone reaches, and which.
+    /// Iterates over the chunks that only one owner reaches, with that owner.
     pub(crate) fn alone(&self) -> impl Iterator<Item = (Position, u32)> {
         self.0.iter().enumerate().flat_map(|(segment, owners)| {
             let owned = (0u64..).zip(owners);
@@ -96,7 +95,7 @@ impl Owners {
     }
 }
 
-/// What each of several owners has alone, and what others have as well.
+/// For each of several owners, what only this owner has, and what others have as well.
 pub(crate) struct Tally<'i> {
     index: &'i Index,
     owners: Owners,
@@ -104,7 +103,7 @@ pub(crate) struct Tally<'i> {
 }
 
 impl<'i> Tally<'i> {
-    /// Of nobody so far.
+    /// Starts without owners.
     pub(crate) fn new(index: &'i Index) -> Self {
         Self {
             index,
@@ -113,7 +112,7 @@ impl<'i> Tally<'i> {
         }
     }
 
-    /// One more owner, who reaches these chunks.
+    /// Adds an owner that reaches these chunks.
     ///
     /// # Errors
     /// When the index cannot be read.
@@ -128,7 +127,8 @@ impl<'i> Tally<'i> {
         Ok(())
     }
 
-    /// What each has alone, and what it has that others have as well, in the order in which they were added.
+    /// Returns for each owner what only this owner has and what others have as well, in the order in which they were
+    /// added.
     ///
     /// # Errors
     /// When the index cannot be read.

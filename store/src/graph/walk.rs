@@ -1,8 +1,8 @@
 //! The walk over what versions reach: version -> tree -> list -> chunk, in order or on all threads.
 //!
-//! The visitor defines what a walk is for, and says what was seen before, so nothing is read twice and the cost depends
-//! on the unique metadata. Everything is checked on the way: a chunk has the length that its list says. Deep trees and
-//! long lists use no stack. Only `check` has a walk of its own: it continues after damage and names paths.
+//! A visitor defines the purpose of the walk and remembers what was seen, so nothing is read twice and the cost depends
+//! on the unique metadata. Chunk lengths are checked against their lists. Deep trees and long lists do not overflow the
+//! stack. Only `check` has a walk of its own, which continues after damage and names paths.
 
 use rayon::prelude::*;
 
@@ -12,51 +12,51 @@ use crate::id::ChunkId;
 use crate::index::{Index, Marks, Position, SparseMarks};
 use crate::read::Reader;
 
-/// A part that a chunk plays beside that of plain bytes. The same bytes may play all of them.
+/// A role of a chunk other than file data. The same bytes may have all roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// A node of a chunk list.
     List,
-    /// The root of a tree's bytes.
+    /// The root of a tree object.
     Tree,
 }
 
-/// What a walk could not read.
+/// What could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// The times of a version. They are no part of what it is.
+    /// The times of a version, which are not part of its identity.
     Times,
     /// A tree, or the content of a file.
     Node,
 }
 
-/// What is done with what a walk meets; shared by its threads.
+/// Receives what a walk meets; shared by its threads.
 pub trait Visit: Sync {
-    /// A version needs this chunk. Returns its length if it has not been met before.
+    /// Called for each chunk that a version needs. Returns its length if the chunk is new.
     ///
     /// # Errors
-    /// What ends the walk.
+    /// Any error ends the walk.
     fn chunk(&self, id: &ChunkId) -> Result<Option<u32>>;
 
-    /// Whether a chunk is to be read in this part, to walk what is below: not where that was done before.
+    /// Whether to read a chunk in this role and walk what is below it; false if that was done before.
     ///
     /// # Errors
-    /// What ends the walk.
+    /// Any error ends the walk.
     fn enter(&self, id: &ChunkId, part: Part) -> Result<bool>;
 
-    /// What `error` leaves unread; the walk goes on when this is fine.
+    /// Called when `error` prevents reading something. The walk continues if this returns `Ok`.
     ///
     /// # Errors
-    /// What ends the walk: `error`, unless the visitor can do without.
+    /// `error`, unless the visitor can do without the missing part; any error ends the walk.
     fn unread(&self, _what: Unread, error: Error) -> Result<()> {
         Err(error)
     }
 }
 
-/// How a walk goes.
+/// The order of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// Depth first, as trees were put: metadata is read as it lies in its packs.
+    /// Depth first, in the order of the put, so that metadata is read sequentially from its packs.
     AsPut,
     /// Level by level, on all threads.
     Parallel,
@@ -71,7 +71,7 @@ pub struct Walk<'w, V> {
 }
 
 impl<'w, V: Visit> Walk<'w, V> {
-    /// A walk in the order in which trees were put, on this thread.
+    /// Creates a walk in the order in which trees were put, on this thread.
     pub fn in_order(reader: &'w Reader<'w>, visit: &'w V) -> Self {
         Self {
             reader,
@@ -80,7 +80,7 @@ impl<'w, V: Visit> Walk<'w, V> {
         }
     }
 
-    /// A walk in no order, on all threads.
+    /// Creates a walk in no particular order, on all threads.
     pub fn parallel(reader: &'w Reader<'w>, visit: &'w V) -> Self {
         Self {
             reader,
@@ -89,15 +89,15 @@ impl<'w, V: Visit> Walk<'w, V> {
         }
     }
 
-    /// Walks all that `version` reaches.
+    /// Walks everything that `version` reaches.
     ///
     /// # Errors
-    /// What the visitor says; corrupt or not found, naming what cannot be read; interrupted on request.
+    /// Errors of the visitor; corrupt or not found, naming what cannot be read; interrupted on request.
     pub fn version(&self, version: &Version) -> Result<()> {
         for side in version.sides.iter() {
             let what = match side.kind == SIDE_TIMES {
                 true => Unread::Times,
-                // What it is for is not known, so it is worth what a file is.
+                // Its purpose is unknown, so it matters as much as a file.
                 false => Unread::Node,
             };
             if let Err(error) = self.chunks(&side.content) {
@@ -107,10 +107,10 @@ impl<'w, V: Visit> Walk<'w, V> {
         self.root(&version.root)
     }
 
-    /// Walks all below `root`.
+    /// Walks everything below `root`.
     ///
     /// # Errors
-    /// As [`Self::version`].
+    /// As for [`Self::version`].
     pub fn root(&self, root: &Root) -> Result<()> {
         match (root, self.order) {
             (Root::File { content, .. }, _) => self.content(content),
@@ -123,7 +123,7 @@ impl<'w, V: Visit> Walk<'w, V> {
         let mut stack = vec![root];
         while let Some(tree) = stack.pop() {
             let mut below = self.tree(&tree)?;
-            // The last one is taken first.
+            // The last tree on the stack is taken first.
             below.reverse();
             stack.extend(below);
         }
@@ -142,7 +142,7 @@ impl<'w, V: Visit> Walk<'w, V> {
         Ok(())
     }
 
-    /// One tree: its bytes and its files; returns the trees in it.
+    /// Walks a tree object and the files in it; returns the trees in it.
     fn tree(&self, tree: &Content) -> Result<Vec<Content>> {
         self.reader.store().host().check_stop()?;
         match self.entries(tree) {
@@ -183,7 +183,7 @@ impl<'w, V: Visit> Walk<'w, V> {
         }
     }
 
-    /// A chunk with `size` bytes of content below it: itself at depth 0, else as a list node.
+    /// Walks a chunk with `size` bytes of content: at depth 0 the chunk itself, otherwise a list node.
     fn chunk(&self, id: &ChunkId, depth: u8, size: u64) -> Result<()> {
         let len = self.visit.chunk(id)?;
         let Some(level) = depth.checked_sub(1) else {
@@ -202,13 +202,13 @@ impl<'w, V: Visit> Walk<'w, V> {
         let below = |child: &ListChild| self.chunk(&child.id, level, child.size);
         match (level, self.order) {
             (0, _) | (_, Order::AsPut) => node.children.iter().try_for_each(below),
-            // One file may be most of a store.
+            // In parallel, because one file may be most of a store.
             (_, Order::Parallel) => node.children.par_iter().try_for_each(below),
         }
     }
 }
 
-/// What was met of an index: a bit for each of its chunks, and little more for each of its metadata.
+/// What was met in an index: one bit per chunk, and little more for metadata.
 #[derive(Debug)]
 pub struct Seen {
     reached: Marks,
@@ -217,7 +217,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Nothing of `index`, whose positions are marked.
+    /// Starts with nothing met in `index`.
     pub fn new(index: &Index) -> Self {
         Self {
             reached: index.marks(),
@@ -226,22 +226,22 @@ impl Seen {
         }
     }
 
-    /// The chunks that were reached.
+    /// Returns the chunks that were reached.
     pub fn reached(&self) -> &Marks {
         &self.reached
     }
 
-    /// The same, without the rest.
+    /// Like [`Self::reached`], but consumes the value.
     pub fn into_reached(self) -> Marks {
         self.reached
     }
 
-    /// Marks a chunk as reached; whether it was not before.
+    /// Marks a chunk as reached, and returns whether it is new.
     pub fn reach(&self, at: Position) -> bool {
         self.reached.set(at)
     }
 
-    /// Marks a chunk as entered in a part; whether it was not before.
+    /// Marks a chunk as entered in a role, and returns whether that is new.
     pub fn enter(&self, at: Position, part: Part) -> bool {
         match part {
             Part::List => self.lists.set(at),
