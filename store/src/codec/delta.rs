@@ -1,42 +1,43 @@
-//! The codec of deltas: numbers of 2 or 4 bytes as their difference to those at the same place of other chunks, the
-//! base, and that encoded like any bytes. FORMATS.md, "Deltas".
+//! The codec of deltas: replaces numbers of 2 or 4 bytes by their difference to the numbers at the same position of
+//! other chunks, the base, and encodes the differences like any bytes. FORMATS.md, "Deltas".
 //!
-//! The difference wraps around and is folded so that small ones of either sign are small numbers: a bijection, whatever
-//! the bits mean. Of weights that were trained a little further it leaves low bytes; the planes of the rest are empty.
+//! Differences wrap around and are mapped so that small ones of either sign become small numbers. This is a bijection,
+//! whatever the bits mean. For weights after a little more training only the low bytes remain, so the other planes are
+//! empty.
 
 use super::sample::Elements;
 use crate::error::{Error, Result};
 use crate::format::{FRAME_BASES_MAX, FRAME_RAW_BYTES_MAX};
 use crate::id::ChunkId;
 
-/// Bytes of all bases of a frame together, at most: its own, and a part of a chunk on both sides.
+/// The most bytes of all bases of a frame: as many as the frame, and parts of a chunk on both sides.
 pub const BASE_BYTES_MAX: usize = 2 * FRAME_RAW_BYTES_MAX as usize;
 
-/// The byte that says what the elements are.
+/// Values of the byte that describes the elements.
 const WIDTH_TWO: u8 = 1;
 const WIDTH_FOUR: u8 = 2;
 const PHASE_SHIFT: u8 = 2;
 
-/// What a frame is the difference to.
+/// The chunks that a frame is the difference to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeltaBase {
-    /// Chunks, whose bytes follow each other.
+    /// Chunks, in the order of their bytes.
     pub ids: Vec<ChunkId>,
-    /// Bytes of these before the first that counts.
+    /// Bytes of these chunks before the first that is used.
     pub skip: u32,
 }
 
-/// Brings the bytes of base chunks.
+/// Provides the bytes of base chunks.
 pub trait Bases: Sync {
-    /// Appends the bytes of these chunks, one behind the other. What a delta decodes to is compared with an id later:
-    /// these need not be.
+    /// Appends the bytes of these chunks, in order. They need not be verified, because the decoded delta is compared
+    /// with its ids later.
     ///
     /// # Errors
-    /// When one is in no plain frame, or cannot be read.
+    /// When a chunk is in no plain frame, or cannot be read.
     fn append(&self, ids: &[ChunkId], out: &mut Vec<u8>) -> Result<()>;
 }
 
-/// Where no delta may be.
+/// For frames that must not be deltas.
 #[derive(Clone, Copy, Debug)]
 pub struct NoBases;
 
@@ -49,7 +50,7 @@ impl Bases for NoBases {
     }
 }
 
-/// Puts the bytes of bases into `out`, one after the other, and no more than a frame may have. `object` names the frame.
+/// Collects the bytes of bases in `out`, up to the limit of a frame. `object` names the frame in errors.
 pub(super) fn bring(
     object: &str,
     ids: &[ChunkId],
@@ -65,7 +66,7 @@ pub(super) fn bring(
     Ok(())
 }
 
-/// That bases are not longer together than they may be: the frame that names them is wrong otherwise, not they.
+/// Checks the total length of bases. If they are too long, the frame that names them is corrupt, rather than the bases.
 ///
 /// # Errors
 /// Corrupt, naming the frame, which is `object`.
@@ -78,10 +79,10 @@ pub(crate) fn check_bases_len(object: &str, len: usize) -> Result<()> {
     }
 }
 
-/// What a stored frame is the difference to; none, if it is plain.
+/// Returns the base of a stored frame; `None` if the frame is plain.
 ///
 /// # Errors
-/// Corrupt, when it is a delta and does not say.
+/// Corrupt, when the frame is a malformed delta.
 pub fn delta_base(object: &str, stored: &[u8]) -> Result<Option<DeltaBase>> {
     match stored.split_first() {
         Some((&crate::format::CODEC_DELTA, payload)) => {
@@ -91,7 +92,7 @@ pub fn delta_base(object: &str, stored: &[u8]) -> Result<Option<DeltaBase>> {
     }
 }
 
-/// Appends codec, base and elements to `out`; the frame of the differences follows.
+/// Appends codec, base and elements to `out`; the frame of the differences must follow.
 pub(super) fn begin(base: &DeltaBase, elements: Elements, out: &mut Vec<u8>) -> Result<()> {
     let count = u16::try_from(base.ids.len())
         .ok()
@@ -113,7 +114,7 @@ pub(super) fn begin(base: &DeltaBase, elements: Elements, out: &mut Vec<u8>) -> 
     Ok(())
 }
 
-/// Base, elements, and the frame of the differences.
+/// Parses the base, the elements and the frame of the differences.
 pub(super) fn parse<'p>(
     object: &str,
     payload: &'p [u8],
@@ -149,7 +150,7 @@ fn elements_of(layout: u8) -> Option<Elements> {
     (phase < width).then_some(Elements { width, phase })
 }
 
-/// Appends to `out`, which is empty, `raw` with each element replaced by its difference to that of the base.
+/// Appends `raw` to `out`, which must be empty, with each element replaced by its difference to that of the base.
 pub(super) fn differences(
     raw: &[u8],
     base: &[u8],
@@ -179,7 +180,7 @@ pub(super) fn differences(
     Ok(())
 }
 
-/// The reverse, in place.
+/// Reverses [`differences`] in place.
 pub(super) fn undo(
     object: &str,
     differences: &mut [u8],
@@ -209,7 +210,7 @@ pub(super) fn undo(
     Ok(())
 }
 
-/// The whole elements of a frame and those of its base.
+/// Returns the whole elements of a frame and those of its base.
 fn bodies<'b>(
     object: &str,
     frame: &'b mut [u8],
@@ -242,7 +243,7 @@ mod tests {
     use crate::error::Kind;
     use crate::format::{CODEC_DELTA, CODEC_RAW};
 
-    /// These bytes, all in the first chunk of [`base`]; others are empty.
+    /// Holds the bytes of the first chunk of [`base`]; all others are empty.
     struct Held(Vec<u8>);
 
     impl Bases for Held {
@@ -283,7 +284,7 @@ mod tests {
         })
     }
 
-    /// Numbers of all kinds: NaNs with payloads, infinities, denormals, zeros of both signs, noise.
+    /// Numbers of all kinds: NaNs with payloads, infinities, denormals, both zeros, noise.
     fn numbers() -> impl Strategy<Value = Vec<u8>> {
         let special = [
             0u32,
@@ -341,7 +342,7 @@ mod tests {
             &[CODEC_DELTA, 0b0101, 2, 0, 1, 0, 0, 0][..],
             &[3; 32],
             &[4; 32],
-            // 5 - 7 = -2 is 3; 0x8003 - 0x8004 = -1 is 1.
+            // 5 - 7 = -2 is encoded as 3; 0x8003 - 0x8004 = -1 is encoded as 1.
             &[CODEC_RAW, 9, 3, 0, 1, 0, 7],
         ];
         assert_eq!(frame, expected.concat());
@@ -411,7 +412,7 @@ mod tests {
         assert_eq!(delta_base("frame 3", &[CODEC_RAW, 1]).unwrap(), None);
     }
 
-    /// Weights, and the same after a little more training: the law of a thousandth and a hundredth of each.
+    /// Weights, and the same weights after a little more training.
     #[test]
     fn what_was_trained_further_leaves_little() {
         let mut seed = 1u64;

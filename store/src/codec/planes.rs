@@ -1,8 +1,8 @@
-//! The codec of numbers: the bytes of equal place in elements of 2 or 4 bytes become planes, each stored raw or by
-//! zstd. FORMATS.md, "Planes".
+//! The codec of numbers: groups the bytes at each position of elements of 2 or 4 bytes into planes, and stores each
+//! plane raw or with zstd. FORMATS.md, "Planes".
 //!
-//! What compresses in weights is their exponents: Huffman codes alone take them at twice the speed of a search for
-//! matches, and mantissas are stored as they are. Turned left by one bit, an IEEE float has its exponent in one byte.
+//! In weights, the exponents compress. Huffman codes alone encode them at twice the speed of a search for matches;
+//! mantissas are stored raw. Rotating an IEEE float left by one bit puts its whole exponent into one byte.
 
 use zstd::zstd_safe::{CCtx, DCtx, get_error_name};
 
@@ -10,20 +10,20 @@ use super::sample::Elements;
 use super::{append, compressed};
 use crate::error::{Error, Result};
 
-/// Bytes of a plane that are tried; whole elements of a frame of [`SAMPLE_PIECES`] places.
+/// Bytes per plane in a sample, taken from [`SAMPLE_PIECES`] places of the frame as whole elements.
 const SAMPLE_BYTES: usize = 4 << 10;
 const SAMPLE_PIECES: usize = 4;
-/// Of 1,000: a plane is not tried when the bytes of its sample leave more than this at order 0.
+/// Per mille: a plane is not tried if the order-0 entropy of its sample exceeds this part of its bytes.
 const PLANE_LEFT_MOST: usize = 985;
-/// Planes must save one part of the raw bytes in this many beside zstd on the same elements.
+/// Planes must save at least this fraction (1/100) of the raw bytes compared with zstd on the same elements.
 const PLANES_SAVE_PART: usize = 100;
-/// Of 1,000: by zstd's matches only where Huffman codes alone leave this much more.
+/// Per mille: zstd's matches are used only if they leave less than this part of what Huffman codes alone leave.
 const MATCHES_LEFT_MOST: usize = 975;
 
-/// Elements of 4 bytes that are split at a time.
+/// How many elements of 4 bytes are split at a time.
 const SPLIT_ELEMENTS: usize = 64;
 
-/// Bits of the first byte of a payload.
+/// Bits in the first byte of a payload.
 const WIDTH_TWO: u8 = 1;
 const WIDTH_FOUR: u8 = 2;
 const WIDTH_MASK: u8 = 3;
@@ -31,14 +31,14 @@ const TURNED: u8 = 1 << 2;
 const PHASE_SHIFT: u8 = 3;
 const PHASE_MASK: u8 = 3;
 const UNKNOWN_BITS: u8 = !(WIDTH_MASK | TURNED | PHASE_MASK << PHASE_SHIFT);
-/// Bytes of the stored length of a plane.
+/// Length of the field with the stored length of a plane.
 const LEN_BYTES: usize = 4;
 
-/// How the planes of a frame lie.
+/// How a frame is divided into planes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layout {
     elements: Elements,
-    /// Whether elements are turned left by one bit.
+    /// Whether elements are rotated left by one bit.
     is_turned: bool,
 }
 
@@ -50,13 +50,13 @@ enum Method {
     Matches,
 }
 
-/// A layout, and what each plane does best by.
+/// A layout, and the best method for each plane.
 pub(super) struct Plan {
     layout: Layout,
     methods: [Method; 4],
 }
 
-/// Contexts of an encoder: Huffman codes alone, and zstd with its matches.
+/// Contexts of an encoder: for Huffman codes alone, and for zstd with matches.
 pub(super) struct Contexts {
     pub(super) huffman: CCtx<'static>,
     pub(super) matches: CCtx<'static>,
@@ -86,7 +86,7 @@ impl Layout {
         })
     }
 
-    /// Bytes before the first element, of all elements, and behind the last one.
+    /// Returns the bytes before the first element, of all elements, and after the last one.
     fn parts(self, raw: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
         let Elements { width, phase } = self.elements;
         let (head, rest) = raw.split_at_checked(phase)?;
@@ -95,7 +95,8 @@ impl Layout {
     }
 }
 
-/// How `raw`, which seems to hold `elements`, is best stored in planes: `None` where zstd does as well on a sample.
+/// Chooses how to store `raw`, which seems to hold `elements`, in planes. Returns `None` if zstd does as well on a
+/// sample.
 ///
 /// # Errors
 /// When a context fails.
@@ -152,7 +153,7 @@ pub(super) fn plan(
     Ok(saves.then_some(Plan { layout, methods }))
 }
 
-/// Appends the payload of `raw` to `out`. `planes` is room to work in.
+/// Appends the payload for `raw` to `out`. `planes` is a scratch buffer.
 ///
 /// # Errors
 /// When a context fails.
@@ -181,7 +182,7 @@ pub(super) fn encode(
             Method::Huffman => append(&mut contexts.huffman, plane, out)?,
             Method::Matches => append(&mut contexts.matches, plane, out)?,
         };
-        // A plane as long as its bytes is raw.
+        // A plane that did not get shorter is stored raw.
         if stored >= len {
             out.truncate(start);
             out.extend_from_slice(plane);
@@ -196,7 +197,7 @@ pub(super) fn encode(
     Ok(())
 }
 
-/// Appends the `raw_len` bytes that `payload` stands for to `out`, which is empty. `planes` is room to work in.
+/// Decodes `payload` to `raw_len` bytes in `out`, which must be empty. `planes` is a scratch buffer.
 ///
 /// # Errors
 /// Corrupt, when the payload is not what [`encode`] wrote; `object` names the frame.
@@ -265,7 +266,8 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// Whole elements from [`SAMPLE_PIECES`] places of `body`, for [`SAMPLE_BYTES`] a plane; all where there are no more.
+/// Returns whole elements from [`SAMPLE_PIECES`] places of `body`, [`SAMPLE_BYTES`] per plane, or all if there are
+/// fewer.
 fn sampled(body: &[u8], width: usize) -> Vec<u8> {
     let piece = SAMPLE_BYTES / SAMPLE_PIECES * width;
     if body.len() <= SAMPLE_PIECES * piece {
@@ -278,7 +280,7 @@ fn sampled(body: &[u8], width: usize) -> Vec<u8> {
         .concat()
 }
 
-/// Bytes that an ideal coder without memory would leave of `plane`.
+/// Returns the order-0 entropy of `plane` in bytes.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -299,7 +301,7 @@ fn bytes_at_order_0(plane: &[u8]) -> usize {
     (bits / 8.0).ceil() as usize
 }
 
-/// Bytes of equal place side by side: plane after plane into `planes`, as long as `body`.
+/// Splits `body` into planes, which are written to `planes` one after another; both have the same length.
 fn split(body: &[u8], layout: Layout, planes: &mut [u8]) {
     let turn = u32::from(layout.is_turned);
     let (low, high) = planes.split_at_mut(body.len() / 2);
@@ -311,7 +313,8 @@ fn split(body: &[u8], layout: Layout, planes: &mut [u8]) {
     }
     let (a, b) = low.split_at_mut(body.len() / 4);
     let (c, d) = high.split_at_mut(body.len() / 4);
-    // Halves first, a block at a time: half as long as straight to bytes, by the instructions that there are.
+    // Splits into halves first, block by block: the available instructions make this twice as fast as splitting into
+    // bytes.
     let blocks = body.chunks(4 * SPLIT_ELEMENTS).zip(
         (a.chunks_mut(SPLIT_ELEMENTS)
             .zip(b.chunks_mut(SPLIT_ELEMENTS)))
@@ -339,7 +342,7 @@ fn split(body: &[u8], layout: Layout, planes: &mut [u8]) {
     }
 }
 
-/// The reverse of [`split`]: appends `len` elements to `out`.
+/// Reverses [`split`]: appends `len` elements to `out`.
 fn join(planes: &[&[u8]; 4], len: usize, layout: Layout, out: &mut Vec<u8>) {
     let turn = u32::from(layout.is_turned);
     let [a, b, c, d] = planes;
@@ -398,7 +401,7 @@ mod tests {
         ])
     }
 
-    /// The stored frame of `raw` in planes of `layout`, whatever a sample says.
+    /// Stores `raw` in planes of `layout`, without looking at a sample.
     fn frame(raw: &[u8], layout: Layout, methods: [Method; 4]) -> Vec<u8> {
         let mut encoder = Encoder::new(LEVEL).unwrap();
         let mut out = vec![CODEC_PLANES];
@@ -414,7 +417,7 @@ mod tests {
             .map(<[u8]>::to_vec)
     }
 
-    /// Bytes whose high places vary little, all kinds of single values among them.
+    /// Numbers whose high bytes vary little, with special floats of all kinds.
     fn numbers() -> impl Strategy<Value = Vec<u8>> {
         let special = [
             0u32,
@@ -492,7 +495,7 @@ mod tests {
     fn a_payload_is_as_the_format_says() {
         let raw = [9, 1, 2, 3, 0x84, 7];
         let frame = frame(&raw, half(2, 1, true), [Method::Raw; 4]);
-        // 0x0201 and 0x8403, turned left by one bit: 0x0402 and 0x0807.
+        // 0x0201 and 0x8403, rotated left by one bit, are 0x0402 and 0x0807.
         let expected: [u8; 16] = [
             CODEC_PLANES,
             0b0000_1101,
@@ -555,7 +558,7 @@ mod tests {
         assert_eq!(refused(&short, 4004), shorter);
     }
 
-    /// Weights as training leaves them: normal, by the sum of twelve.
+    /// Normally distributed weights, like those of trained models, each the sum of twelve random numbers.
     fn weights(count: u32) -> Vec<f32> {
         let mut seed = 1u64;
         let mut uniform = || {
@@ -582,7 +585,7 @@ mod tests {
             .collect();
         for (raw, width, most) in [(single, 4, 0.85), (halved, 2, 0.68)] {
             for phase in 0..width {
-                // Cut anywhere.
+                // Cut at any byte.
                 let raw = &raw[(width - phase) % width..];
                 let class = super::super::Class::of(raw);
                 let elements = Elements { width, phase };

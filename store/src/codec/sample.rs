@@ -1,44 +1,46 @@
-//! What a small sample of a chunk tells: whether it compresses, and whether it holds elements of 2 or 4 bytes.
+//! Judges a chunk by a small sample: whether it compresses, and whether it holds elements of 2 or 4 bytes.
 
-/// Pieces of a chunk that are looked at, and the bytes of each.
+/// Number of pieces in a sample, and bytes of each.
 const PIECES: usize = 16;
 const PIECE_BYTES: usize = 64;
-/// Bytes below which a chunk is not judged: it costs less to try.
+/// Smaller chunks are not judged, because trying to compress them costs less.
 const CHUNK_BYTES_MIN: usize = 4 * PIECES * PIECE_BYTES;
-/// Random bytes: 1,024 of them make 1,024 * 1,023 / 256 equal ordered pairs and 1,024 equal to themselves,
-/// 5,116 with a standard deviation of 90. At 7.84 bits there are 22 % more pairs, 6,016: cut in between.
+/// Limit for the number of equal ordered pairs. In 1,024 random bytes, 1,024 * 1,023 / 256 pairs are equal, and 1,024
+/// bytes equal themselves: 5,116 with a standard deviation of 90. At 7.84 bits per byte there are 22 % more pairs,
+/// 6,016; the limit is in between.
 const SQUARES_LEAST: u32 = 5_650;
-/// Bits by which a byte's place in elements of 2 bytes must tell what byte it is. Weights in half precision, whole or
-/// as the upper half of single precision: above 0.5; machine code: 0.1 in the median; text, quantised weights: below.
+/// Bits of information about a byte that its position in elements of 2 bytes must give. Weights in half precision, or
+/// as the upper half of single precision: above 0.5; machine code: 0.1 in the median; text and quantized weights:
+/// below.
 const HALVES_TELL_LEAST: f32 = 0.25;
-/// Bits by which elements of 4 bytes must tell more than those of 2. Weights in single precision: above 0.5; in half
-/// precision: below 0.22, which is chance.
+/// Bits that positions in elements of 4 bytes must give beyond those in elements of 2. Weights in single precision:
+/// above 0.5; in half precision: below 0.22, by chance.
 const QUARTERS_TELL_LEAST: f32 = 0.3;
 
-/// What a chunk seems to hold.
+/// The apparent contents of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Nothing to save: random bytes, or compressed ones.
+    /// Random or compressed bytes, which are stored raw.
     Noise,
-    /// Text, code, integers: for zstd.
+    /// Text, code or integers, for zstd.
     Bytes,
-    /// Numbers of a fixed width: for planes.
+    /// Numbers of fixed width, for planes.
     Elements(Elements),
 }
 
-/// Numbers that follow each other without gaps.
+/// A sequence of numbers without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elements {
-    /// Bytes of each, 2 or 4.
+    /// Bytes per number, 2 or 4.
     pub width: usize,
-    /// Bytes before the first whole one, less than `width`.
+    /// Bytes before the first whole number, less than `width`.
     pub phase: usize,
 }
 
 impl Class {
-    /// Judges `chunk` by 1 KiB of it: by how often two of its bytes are equal, and by whether the place of a byte in
-    /// elements of 2 or 4 bytes tells what byte it is (their mutual information). Blind to repetitions of random bytes,
-    /// which only long matches would save. Too small a chunk is of [`Class::Bytes`].
+    /// Judges `chunk` by 1 KiB of it: how often two bytes are equal, and how much the position of a byte in elements of
+    /// 2 or 4 bytes tells about its value (mutual information). Does not detect repetitions of random bytes, which only
+    /// long matches would save. Chunks that are too small are [`Class::Bytes`].
     pub fn of(chunk: &[u8]) -> Self {
         if chunk.len() < CHUNK_BYTES_MIN {
             return Self::Bytes;
@@ -50,7 +52,7 @@ impl Class {
         places.elements().map_or(Self::Bytes, Self::Elements)
     }
 
-    /// The class of what begins `offset` bytes before this.
+    /// Returns the class of data that begins `offset` bytes earlier.
     pub fn behind(self, offset: usize) -> Self {
         match self {
             Self::Elements(Elements { width, phase }) => Self::Elements(Elements {
@@ -62,7 +64,7 @@ impl Class {
     }
 }
 
-/// How often each byte was seen at each place, the offset in the chunk modulo 4.
+/// How often each byte value occurred at each position, which is the offset in the chunk modulo 4.
 struct Places([[u16; 256]; 4]);
 
 impl Places {
@@ -80,7 +82,7 @@ impl Places {
         Self(counts)
     }
 
-    /// Of each byte, how often it was seen at any of `places`.
+    /// Returns how often each byte value occurred at any of `places`.
     fn together(&self, places: &[usize]) -> [u16; 256] {
         let mut total = [0; 256];
         for place in places.iter().filter_map(|place| self.0.get(*place)) {
@@ -91,7 +93,7 @@ impl Places {
         total
     }
 
-    /// The elements that explain most, if any do.
+    /// Returns the elements that best explain the bytes, if any do.
     fn elements(&self) -> Option<Elements> {
         let all = bits(&self.together(&[0, 1, 2, 3]));
         let halves = [[0, 2], [1, 3]].map(|places| bits(&self.together(&places)));
@@ -116,7 +118,7 @@ impl Places {
     }
 }
 
-/// Ordered pairs of equal bytes, those with themselves among them.
+/// Counts ordered pairs of equal bytes, including each byte with itself.
 fn squares(counts: &[u16; 256]) -> u32 {
     let squares = counts
         .iter()
@@ -124,7 +126,7 @@ fn squares(counts: &[u16; 256]) -> u32 {
     squares.sum()
 }
 
-/// Entropy in bits a byte, with the correction of Miller and Madow (1955) for few samples.
+/// Returns the entropy in bits per byte, with the correction of Miller and Madow (1955) for few samples.
 fn bits(counts: &[u16; 256]) -> f32 {
     let (mut total, mut kinds, mut weighted) = (0.0, 0u16, 0.0);
     for count in counts.iter().filter(|count| **count > 0) {
