@@ -1,7 +1,7 @@
-//! Where one file is cut: at its large tensors if it has any, else by content alone.
+//! Cut points of one file: at its large tensors if it has any, otherwise by content alone.
 //!
-//! A tensor that moves to another place or file keeps its chunks, and the same place of two models is one pair of
-//! chunks. What lies between tensors is cut by content, each stretch for itself.
+//! So a tensor that moves to another position or file keeps its chunks, and corresponding positions of two models are
+//! in corresponding chunks. The ranges between tensors are cut by content, each range separately.
 
 use std::io;
 
@@ -12,14 +12,14 @@ use super::tensors::{ReadAt, Tensor, tensors};
 #[derive(Debug)]
 pub(crate) struct Cutter {
     chunker: Chunker,
-    /// Large tensors that are not behind `at` yet, the next one last.
+    /// Large tensors that do not end before `at`, the next one last.
     tensors: Vec<Tensor>,
-    /// Bytes that are cut.
+    /// How many bytes have been cut.
     at: u64,
 }
 
 impl Cutter {
-    /// Looks whether the file of `size` bytes is one of tensors; that reads its header only.
+    /// Checks whether the file of `size` bytes holds tensors; reads only its header.
     ///
     /// # Errors
     /// When the header cannot be read.
@@ -38,17 +38,17 @@ impl Cutter {
         })
     }
 
-    /// The large tensors that are not cut yet, the first one first.
+    /// Returns the large tensors that have not been cut yet, in order.
     pub(crate) fn tensors(&self) -> Vec<Tensor> {
         self.tensors.iter().rev().cloned().collect()
     }
 
-    /// Whether content alone says where the rest is cut, so that holes need not be read.
+    /// Whether the rest is cut by content alone, so that holes need not be read.
     pub(crate) fn is_plain(&self) -> bool {
         self.tensors.is_empty()
     }
 
-    /// As [`Chunker::cut`]; `bytes` begin where the last chunk ended.
+    /// Like [`Chunker::cut`]; `bytes` must begin where the last chunk ended.
     pub(crate) fn cut(&mut self, bytes: &[u8], end: bool) -> Option<usize> {
         let len = match self.tensors.last() {
             None => return self.chunker.cut(bytes, end),
@@ -71,7 +71,7 @@ impl Cutter {
     }
 }
 
-/// The first `most` of `bytes`, and whether nothing follows them there.
+/// Returns the first `most` of `bytes`, and whether the range to cut ends with them.
 fn up_to(bytes: &[u8], most: u64, end: bool) -> (&[u8], bool) {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     match bytes.get(..most) {

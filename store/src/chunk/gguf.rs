@@ -1,19 +1,19 @@
-//! GGUF: keys with values, then a line about each tensor, then the tensors, each from its offset to the next one's.
+//! GGUF: key-value pairs, then a record for each tensor, then the tensors, each up to the offset of the next one.
 
 use std::io::Read;
 
 use super::tensors::{Header, Look, ReadAt, Stop, Tensor, TensorName};
 
-/// Dimensions of a tensor.
+/// The most dimensions of a tensor.
 const DIMENSIONS_MAX: u32 = 16;
-/// Arrays in arrays.
+/// The deepest nesting of arrays.
 const DEPTH_MAX: u32 = 4;
-/// Longer names tell nothing: their tensors are known by their places.
+/// Longer names are ignored: their tensors are recognized only by their position.
 const NAME_BYTES_MAX: u64 = 64 << 10;
-/// The key that says at what multiples tensors begin.
+/// The key of the alignment of tensors.
 const ALIGNMENT: &[u8] = b"general.alignment";
 
-/// All tensors; what fills the place behind one counts as its own.
+/// Returns all tensors; padding after a tensor counts as part of it.
 pub(super) fn tensors(file: &dyn ReadAt, size: u64) -> Look<Vec<Tensor>> {
     let mut header = Header::new(file, 4, size);
     if !matches!(header.u32()?, 2 | 3) {
@@ -38,7 +38,7 @@ pub(super) fn tensors(file: &dyn ReadAt, size: u64) -> Look<Vec<Tensor>> {
     places(offsets, begin, size).ok_or(Stop::Another)
 }
 
-/// Each offset with the one behind it; none where one lies behind the file.
+/// Returns the range from each offset to the next. `None` if an offset is beyond the end of the file.
 fn places(mut offsets: Vec<(u64, TensorName)>, begin: u64, size: u64) -> Option<Vec<Tensor>> {
     offsets.sort_unstable();
     for (offset, _) in &mut offsets {
@@ -52,7 +52,7 @@ fn places(mut offsets: Vec<(u64, TensorName)>, begin: u64, size: u64) -> Option<
     Some(offsets.iter().zip(ends).map(tensor).collect())
 }
 
-/// Passes over a key; whether it is that of the alignment.
+/// Skips a key, and returns whether it is the alignment.
 fn key(header: &mut Header<'_>) -> Look<bool> {
     let len = header.u64()?;
     if len != ALIGNMENT.len() as u64 {
@@ -81,7 +81,7 @@ fn pass_over(header: &mut Header<'_>, kind: u32, depth: u32) -> Look<()> {
     }
 }
 
-/// Bytes of a value of fixed size.
+/// Returns the length of a value of fixed size.
 fn width(kind: u32) -> Option<u64> {
     match kind {
         0 | 1 | 7 => Some(1),
@@ -92,7 +92,7 @@ fn width(kind: u32) -> Option<u64> {
     }
 }
 
-/// The offset and the name in the line about one tensor.
+/// Reads the record of a tensor, and returns its offset and name.
 fn line(header: &mut Header<'_>) -> Look<(u64, TensorName)> {
     let len = header.u64()?;
     let mut name = Vec::new();

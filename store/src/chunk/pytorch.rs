@@ -1,21 +1,21 @@
-//! Archives of PyTorch: a zip whose entries `X/data/N` are stored as they are, beside `X/data.pkl`.
+//! PyTorch archives: zip files whose entries `X/data/N` are stored uncompressed, beside `X/data.pkl`.
 
 use std::io::Read;
 use std::ops::Range;
 
 use super::tensors::{Header, Look, ReadAt, Stop, Tensor, TensorName};
 
-/// The end of a zip without a comment, and what stands before it in a long one.
+/// Lengths of the end record of a zip without a comment, and of the locator before it in zip64.
 const END_LEN: u64 = 22;
 const LOCATOR_LEN: u64 = 20;
-/// The fixed part of what stands before each entry.
+/// Length of the fixed part of the local header of an entry.
 const LOCAL_LEN: u64 = 30;
-/// A field that says: see the field of 64 bits.
+/// Marks a field whose value is in a 64-bit field.
 const LONG: u32 = u32::MAX;
-/// The extra field with the numbers of 64 bits.
+/// The id of the extra field with 64-bit values.
 const EXTRA_LONG: u16 = 1;
 
-/// Where the directory of an archive lies.
+/// The position of an archive's directory.
 struct Directory {
     entries: u64,
     start: u64,
@@ -30,7 +30,7 @@ struct Entry {
     header: u64,
 }
 
-/// The tensors of at least `least` bytes.
+/// Returns the tensors of at least `least` bytes.
 pub(super) fn tensors(file: &dyn ReadAt, size: u64, least: u64) -> Look<Vec<Tensor>> {
     let directory = directory(file, size)?;
     let mut header = Header::new(file, directory.start, directory.end);
@@ -44,7 +44,7 @@ pub(super) fn tensors(file: &dyn ReadAt, size: u64, least: u64) -> Look<Vec<Tens
             sum = sum.saturating_add(entry.size);
             found.push((TensorName::of(inside), entry.header, entry.size));
         }
-        // Each costs memory and a look at its place: no more than there is room for.
+        // Each tensor costs memory and a read, so their total size must not exceed the file.
         if sum > size {
             return Err(Stop::Another);
         }
@@ -83,7 +83,7 @@ fn directory(file: &dyn ReadAt, size: u64) -> Look<Directory> {
     })
 }
 
-/// The same of 64 bits, and where its record begins.
+/// Reads the 64-bit variant; also returns where its record begins.
 fn long_directory(file: &dyn ReadAt, end_at: u64) -> Look<(u64, u64, u64, u64)> {
     let at = end_at.checked_sub(LOCATOR_LEN).ok_or(Stop::Another)?;
     let mut locator = Header::new(file, at, end_at);
@@ -95,7 +95,7 @@ fn long_directory(file: &dyn ReadAt, end_at: u64) -> Look<(u64, u64, u64, u64)> 
     if record.array()? != *b"PK\x06\x06" {
         return Err(Stop::Another);
     }
-    // Its own length, two versions and two disks.
+    // Skips its own length, two versions and two disk numbers.
     record.skip(8 + 2 + 2 + 4 + 4)?;
     let (here, entries) = (record.u64()?, record.u64()?);
     if here != entries {
@@ -110,11 +110,11 @@ fn entry(directory: &mut Header<'_>) -> Look<Entry> {
     }
     directory.skip(4)?;
     let (flags, method) = (directory.u16()?, directory.u16()?);
-    // Time, date and the checksum.
+    // Skips time, date and checksum.
     directory.skip(8)?;
     let (stored, size) = (directory.u32()?, directory.u32()?);
     let (name, extra, comment) = (directory.u16()?, directory.u16()?, directory.u16()?);
-    // The disk, and attributes.
+    // Skips the disk number and attributes.
     directory.skip(8)?;
     let header = directory.u32()?;
     let mut bytes = vec![0; usize::from(name)];
@@ -131,7 +131,7 @@ fn entry(directory: &mut Header<'_>) -> Look<Entry> {
     })
 }
 
-/// Reads extra fields; where `short` says so, the numbers of 64 bits are in one of them.
+/// Reads extra fields. Values that `short` marks are replaced by the 64-bit values in one of these fields.
 fn extras(directory: &mut Header<'_>, len: u16, short: [u32; 3], long: &mut [u64; 3]) -> Look<()> {
     let end = directory.at() + u64::from(len);
     while directory.at() + 4 <= end {
@@ -150,7 +150,7 @@ fn extras(directory: &mut Header<'_>, len: u16, short: [u32; 3], long: &mut [u64
     directory.skip(end - directory.at())
 }
 
-/// Where the bytes of an entry lie, behind the copy of its header.
+/// Returns the range of an entry's bytes, which follow its local header.
 fn place(file: &dyn ReadAt, directory: &Directory, header: u64, size: u64) -> Look<Range<u64>> {
     let fixed_end = header.checked_add(LOCAL_LEN).ok_or(Stop::Another)?;
     if fixed_end > directory.start {

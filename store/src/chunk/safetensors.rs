@@ -1,4 +1,5 @@
-//! Safetensors: eight bytes say how long the JSON is that says where the tensors lie behind it.
+//! Safetensors: eight bytes with the length of a JSON header, the header with the offsets of the tensors, and the
+//! tensors.
 
 use std::fmt;
 
@@ -8,10 +9,10 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use super::tensors::{Header, Look, ReadAt, Stop, Tensor, TensorName};
 use crate::format::SAFETENSORS_HEADER_BYTES_MAX;
 
-/// The one name that no tensor has.
+/// The one key that is not a tensor.
 const METADATA: &str = "__metadata__";
 
-/// All tensors.
+/// Returns all tensors.
 pub(super) fn tensors(file: &dyn ReadAt, size: u64) -> Look<Vec<Tensor>> {
     let len = Header::new(file, 0, size).u64()?;
     let begin = len.checked_add(8).filter(|begin| *begin <= size);
@@ -32,7 +33,7 @@ pub(super) fn tensors(file: &dyn ReadAt, size: u64) -> Look<Vec<Tensor>> {
     tensors.ok_or(Stop::Another)
 }
 
-/// Where the tensors begin and end, behind the JSON.
+/// The ranges of the tensors, relative to the end of the header.
 struct Places(Vec<(TensorName, (u64, u64))>);
 
 #[derive(Deserialize)]

@@ -1,20 +1,20 @@
-//! Cut points of one file by many threads, with exactly the cuts of one.
+//! Finds the cut points of one file on many threads; the result is the same as on one thread.
 //!
-//! Where a chunk ends depends on where it begins, and that on all cuts before. But two sequences of cuts that have one
-//! point in common are the same from there on. So each span of a file is cut as if a chunk began with it, by whoever
-//! has time, and the sequence that is right walks on from span to span only until it meets a guess.
+//! The end of a chunk depends on its beginning, and so on all cuts before it. But two sequences of cuts that share one
+//! point are identical from there on. So each span of a file is cut as if a chunk began there, by any free thread, and
+//! the true sequence is recomputed in each span only until it meets that guess.
 
 use std::ops::Range;
 
 use super::Chunker;
 
-/// Where the chunks of a span may end, found without knowing where its first one begins.
+/// The possible chunk ends of a span, found without knowing where its first chunk begins.
 #[derive(Debug, Default)]
 pub(crate) struct Guess(Vec<usize>);
 
 impl Guess {
-    /// Cuts `bytes` as if a chunk began with them, until one begins behind `span` bytes. The bytes behind it are there to
-    /// look at: [`Chunker::max`] of them, or `is_end`.
+    /// Cuts `bytes` as if a chunk began there, until a chunk begins after `span` bytes. `bytes` must contain
+    /// [`Chunker::max`] more bytes than the span, unless `is_end` is set.
     pub(crate) fn of(chunker: &Chunker, bytes: &[u8], span: usize, is_end: bool) -> Self {
         let (mut ends, mut at) = (Vec::new(), 0);
         while at < span
@@ -26,7 +26,7 @@ impl Guess {
         Self(ends)
     }
 
-    /// The chunks that do begin in the span, of which the first begins at `start`; the last one may end behind it.
+    /// Returns the chunks that actually begin in the span, the first at `start`; the last may end after the span.
     pub(crate) fn stitched(
         &self,
         chunker: &Chunker,
@@ -52,7 +52,7 @@ impl Guess {
         chunks
     }
 
-    /// The guessed ends from the chunk on that begins at `at`, if one was guessed to.
+    /// Returns the guessed ends after a chunk that begins at `at`, if the guess has such a chunk.
     fn from(&self, at: usize) -> Option<&[usize]> {
         match at {
             0 => (!self.0.is_empty()).then_some(self.0.as_slice()),
@@ -85,7 +85,7 @@ mod tests {
         Guess::of(chunker, bytes, bytes.len(), true).0
     }
 
-    /// The ends of all chunks, span by span; and how many bytes were cut again to stitch them.
+    /// The ends of all chunks, span by span, and how many bytes were cut twice.
     fn by_spans(chunker: &Chunker, bytes: &[u8], span: usize) -> (Vec<usize>, usize) {
         let (mut ends, mut again, mut base, mut start) = (Vec::new(), 0, 0, 0);
         while base < bytes.len() {
@@ -106,7 +106,7 @@ mod tests {
         (ends, again)
     }
 
-    /// Runs of zeros, of one byte, of little text and of noise: what cuts are rare and frequent in.
+    /// Runs of zeros, of one byte, of text with few letters and of noise, in which cuts are rare or frequent.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         let run = (any::<u64>(), 0usize..6000, 0u8..4).prop_map(|(seed, len, kind)| {
             let mut noise = vec![0; len];
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// What one thread has to do for itself decides how many can help it.
+    /// The bytes that are cut twice limit how many threads can help.
     #[test]
     fn little_is_cut_twice_where_cuts_follow_content() {
         let chunker = Chunker::new(&ChunkerParams::default()).unwrap();

@@ -1,8 +1,8 @@
-//! Where the large tensors of a file lie: safetensors, GGUF and uncompressed archives of PyTorch, known by their own
-//! bytes and never by a name.
+//! Finds the large tensors of a file: safetensors, GGUF and uncompressed PyTorch archives, recognized by content and
+//! never by name.
 //!
-//! A header is data like any other: what does not fit in every detail makes a file without tensors, and no more is
-//! kept of it than the places of large tensors. FORMATS, "Tensors", says the same for other programs.
+//! Headers are not trusted: if any detail is inconsistent, the file counts as one without tensors. Only the positions
+//! and names of large tensors are kept. FORMATS, "Tensors", specifies the same for other programs.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,12 +12,12 @@ use std::os::unix::fs::FileExt;
 use super::{gguf, pytorch, safetensors};
 use crate::format::TENSOR_HEADER_BYTES_MAX;
 
-/// Bytes that one request reads.
+/// How many bytes are read at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// Bytes at any place.
+/// Random access to bytes.
 pub(crate) trait ReadAt {
-    /// Fills `bytes` from `offset` on; an error of kind `UnexpectedEof` where the file ends before.
+    /// Fills `bytes` from `offset` on; fails with kind `UnexpectedEof` if the file ends before that.
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
@@ -39,14 +39,14 @@ impl ReadAt for &[u8] {
     }
 }
 
-/// A tensor of a file.
+/// A tensor in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tensor {
     pub(crate) place: Range<u64>,
     pub(crate) name: TensorName,
 }
 
-/// By what a tensor is known again in another file: the hash of its name there.
+/// Identifies a tensor across files: the hash of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TensorName([u8; 16]);
 
@@ -59,16 +59,16 @@ impl TensorName {
     }
 }
 
-/// Why a header was not read to its end.
+/// Why parsing a header stopped.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// It is not what it began to look like.
+    /// The file is not of the format that its beginning suggests.
     Another,
     /// The file cannot be read.
     Failed(io::Error),
 }
 
-/// What reading a header gives.
+/// The result of parsing a header.
 pub(super) type Look<T> = Result<T, Stop>;
 
 impl From<io::Error> for Stop {
@@ -80,7 +80,7 @@ impl From<io::Error> for Stop {
     }
 }
 
-/// The tensors of at least `least` bytes in a file of `size` bytes, in order; nothing if it is another file.
+/// Returns the tensors of at least `least` bytes in a file of `size` bytes, in order; empty for other files.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -103,7 +103,7 @@ pub(crate) fn tensors(file: &dyn ReadAt, size: u64, least: u64) -> io::Result<Ve
     }
 }
 
-/// The large ones in order; none if two overlap or one ends behind the file.
+/// Returns the large tensors in order; empty if two overlap or one ends after the file.
 fn in_order(mut tensors: Vec<Tensor>, size: u64, least: u64) -> Vec<Tensor> {
     tensors.sort_unstable_by_key(|tensor| (tensor.place.start, tensor.place.end));
     let mut before = 0;
@@ -117,10 +117,10 @@ fn in_order(mut tensors: Vec<Tensor>, size: u64, least: u64) -> Vec<Tensor> {
     tensors
 }
 
-/// A part of a file, read from its start to its end.
+/// A part of a file that is read sequentially.
 pub(super) struct Header<'f> {
     file: &'f dyn ReadAt,
-    /// Where the next bytes are read from, and where the part ends.
+    /// The position of the next read, and the end of the part.
     next: u64,
     end: u64,
     bytes: Vec<u8>,
@@ -128,7 +128,7 @@ pub(super) struct Header<'f> {
 }
 
 impl<'f> Header<'f> {
-    /// The bytes from `start` to `end`, of which no more than the limit are read.
+    /// Reads from `start` to `end`, up to a limit.
     pub(super) fn new(file: &'f dyn ReadAt, start: u64, end: u64) -> Self {
         let end = end.min(start.saturating_add(TENSOR_HEADER_BYTES_MAX));
         Self {
@@ -140,12 +140,12 @@ impl<'f> Header<'f> {
         }
     }
 
-    /// Where in the file the next byte lies.
+    /// Returns the position of the next byte in the file.
     pub(super) fn at(&self) -> u64 {
         self.next - (self.bytes.len() - self.used) as u64
     }
 
-    /// Passes over bytes.
+    /// Skips bytes.
     pub(super) fn skip(&mut self, len: u64) -> Look<()> {
         let at = self.at().checked_add(len).filter(|at| *at <= self.end);
         let at = at.ok_or(Stop::Another)?;
@@ -156,7 +156,7 @@ impl<'f> Header<'f> {
         Ok(())
     }
 
-    /// The next `N` bytes.
+    /// Reads the next `N` bytes.
     pub(super) fn array<const N: usize>(&mut self) -> Look<[u8; N]> {
         let mut bytes = [0; N];
         self.read_exact(&mut bytes)?;

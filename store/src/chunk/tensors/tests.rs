@@ -1,4 +1,4 @@
-//! Files of tensors as their programs write them, and files that only begin like one.
+//! Files of tensors as written by their programs, and files that only begin like them.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::format::ChunkerParams;
 
 const LEAST: u64 = 64;
 
-/// Tensors by length, of bytes that tell them apart.
+/// Tensors of these lengths, with different bytes.
 fn data(lengths: &[usize]) -> Vec<Vec<u8>> {
     let tensor = |(number, len): (usize, &usize)| {
         let mut bytes = vec![0; *len];
@@ -22,7 +22,7 @@ fn data(lengths: &[usize]) -> Vec<Vec<u8>> {
     lengths.iter().enumerate().map(tensor).collect()
 }
 
-/// A file, and where its large tensors lie.
+/// A file, and the ranges of its large tensors.
 type Made = (Vec<u8>, Vec<Range<u64>>);
 
 fn place(file: &[u8], tensor: &[u8]) -> Range<u64> {
@@ -101,7 +101,7 @@ fn gguf(lengths: &[usize], version: u32) -> Made {
     made(file, &padded)
 }
 
-/// An entry as PyTorch writes it: sizes behind the bytes and in the directory, bytes at multiples of 64.
+/// An archive as PyTorch writes it: sizes after the bytes and in the directory, bytes at multiples of 64.
 fn pytorch(lengths: &[usize], is_long: bool) -> Made {
     let tensors = data(lengths);
     let names = (0..tensors.len()).map(|number| format!("model/data/{number}"));
@@ -202,7 +202,7 @@ fn chunker() -> Chunker {
     Chunker::new(&params).unwrap()
 }
 
-/// Where chunks begin, when at most `read` bytes more are at hand each time.
+/// The beginnings of chunks, when each read adds at most the next of `reads` bytes.
 fn cuts(file: &[u8], reads: &[usize]) -> Vec<u64> {
     let mut cutter = Cutter::new(&chunker(), &file, file.len() as u64).unwrap();
     let (mut starts, mut start, mut filled) = (Vec::new(), 0, 0);
@@ -221,7 +221,7 @@ fn cuts(file: &[u8], reads: &[usize]) -> Vec<u64> {
     starts
 }
 
-/// The file without a rule for tensors.
+/// The cuts of a file without a rule for tensors.
 fn plain(file: &[u8]) -> Vec<u64> {
     let params = ChunkerParams {
         tensors: 0,
@@ -263,7 +263,7 @@ fn chunks_begin_and_end_with_tensors() {
 #[test]
 fn what_is_cut_short_has_no_tensors() {
     for (file, _) in files(&[700, 64, 300]) {
-        // The last tensor of a GGUF ends where the file ends, wherever that is.
+        // The last tensor of a GGUF file ends at the end of the file, wherever that is.
         let header = match file.starts_with(b"GGUF") {
             true => file.len() - 700 - 64 - 300 - 60,
             false => file.len(),
@@ -314,7 +314,7 @@ fn counts_that_lie_cost_neither_time_nor_memory() {
         file[at..at + 8].copy_from_slice(&count);
     }
     assert_eq!(found(&file).len(), 1);
-    // 64 arrays of so many arrays of nothing.
+    // 64 nested arrays with huge counts.
     let mut nested = b"GGUF\x03\0\0\0".to_vec();
     nested.extend([1_u64, 1, 0].map(u64::to_le_bytes).concat());
     for _ in 0..64 {
@@ -344,7 +344,7 @@ fn only_archives_of_pytorch_have_tensors() {
     }
     assert_eq!(found(&file).len(), 1);
     assert_eq!(found(&renamed), []);
-    // A compressed entry is no tensor, and another disk no archive.
+    // A compressed entry is not a tensor, and an archive of several disks is not supported.
     let entry = file
         .windows(4)
         .rposition(|bytes| bytes == b"PK\x01\x02")
@@ -360,7 +360,7 @@ fn only_archives_of_pytorch_have_tensors() {
     assert_eq!(found(&commented), []);
 }
 
-/// A device that fails is not a file without tensors: the next try would cut it elsewhere.
+/// A read error must not count as a file without tensors: the next attempt would cut the file differently.
 #[test]
 fn what_cannot_be_read_is_an_error() {
     struct Failing(Vec<u8>);
@@ -394,7 +394,7 @@ proptest! {
         }
     }
 
-    /// Any byte of any of them changed: never a panic, every byte in a chunk, and none larger than the rest.
+    /// Changes any byte of any file: no panic, every byte is in a chunk, and no chunk exceeds the maximum.
     #[test]
     fn hostile_files_are_cut_like_any_other(
         which in 0_usize..5,
