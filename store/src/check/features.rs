@@ -1,15 +1,15 @@
-//! Features that a store must have, since its live segments need them.
+//! Features that a store must list because its live segments need them.
 
 use super::{Finding, Part, VerifyReport};
 use crate::format::{DELTA_FRAMES, segment_key};
 use crate::store::View;
 
-/// Programs that do not know of deltas must be told that there are some, or they take them for damage.
+/// Programs that do not know deltas must refuse the store; without the feature, they would mistake deltas for damage.
 pub(super) fn check(view: &View, report: &mut VerifyReport) {
     if view.state.features.has_delta_frames() {
         return;
     }
-    // What is about to be added is in no state yet.
+    // Segments that are about to be added are not in any state yet.
     let live = |id| view.state.segments.contains_key(id);
     let segments = view.index.segments();
     let mut with_deltas = segments.filter(|segment| segment.has_deltas() && live(&segment.id));

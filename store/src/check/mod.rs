@@ -1,8 +1,8 @@
-//! check: whether everything is there and is what was written, and what to do if it is not.
+//! check: verifies that everything exists and is what was written, and repairs what can be repaired.
 //!
-//! `verify` collects everything that is wrong instead of stopping at the first finding, and says which refs and paths
-//! are hit. `repair` rebuilds segments from packs and condemns what is damaged; it never deletes. Damaged chunks are no
-//! longer offered, so a put of the original files stores them again.
+//! `verify` collects all defects instead of stopping at the first, and names the refs and paths that they affect.
+//! `repair` rebuilds segments from packs and condemns what is damaged; it never deletes. Damaged chunks are no longer
+//! offered, so a put of the original files stores them again.
 
 mod features;
 mod objects;
@@ -34,32 +34,32 @@ use crate::store::{Store, View};
 /// What to verify.
 #[derive(Clone, Debug)]
 pub struct VerifyRequest {
-    /// Only what this ref, version or namespace needs.
+    /// If set, only what this ref, version or namespace needs.
     pub target: Option<Target>,
-    /// Which packs are read to the last byte.
+    /// Which packs are read completely.
     pub read: ReadData,
-    /// The time by the caller's clock, to be remembered as that of reading.
+    /// The time by the caller's clock, recorded as the time of reading.
     pub now: Timestamp,
 }
 
-/// Which packs are read to the last byte.
+/// Which packs are read completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadData {
-    /// None: only their tables.
+    /// No pack: only their tables are read.
     Nothing,
-    /// Some.
+    /// Some packs; their frames are decoded.
     Some(Subset),
-    /// All, compared as they are stored with the sums in their tables: at the speed of the disk.
+    /// All packs; their stored bytes are compared with the sums in their tables, at the speed of the disk.
     Stored,
-    /// All, decoded, and compared with the ids of their chunks.
+    /// All packs; frames are decoded and compared with the ids of their chunks.
     Everything,
 }
 
-/// Verifies a store, or what a part of its refs needs. What is wrong stands in the report; an error means
-/// that it could not be found out.
+/// Verifies a store, or only what some refs need. Defects are in the report; an error means that the verification could
+/// not be completed.
 ///
 /// # Errors
-/// Not found, when the target does not exist; when the store does not answer; when stopped.
+/// Not found, when the target does not exist; also when the store does not answer or a stop is requested.
 pub fn verify(
     store: &Store,
     request: &VerifyRequest,
@@ -100,8 +100,8 @@ pub fn verify(
     Ok(report)
 }
 
-/// Opens the segments of `state` that are sound, and leaves it those. One that a collector takes after it was looked at is
-/// looked at again.
+/// Opens the intact segments of `state`, and removes all others from it. If a collector removes a segment after its
+/// check, the segments are checked again.
 fn open_sound(store: &Store, state: &mut State, report: &mut VerifyReport) -> Result<Index> {
     let remote = store.remote().as_ref();
     objects::check_segments(remote, state, report)?;
@@ -110,7 +110,7 @@ fn open_sound(store: &Store, state: &mut State, report: &mut VerifyReport) -> Re
         Err(error) if error.is_damage() => {
             let before = state.segments.len();
             objects::check_segments(remote, state, report)?;
-            // Where all are sound still it is something else.
+            // If all segments are still intact, the error has another cause.
             match state.segments.len() < before {
                 true => Ok(None),
                 false => Err(error),
@@ -125,8 +125,8 @@ fn open_sound(store: &Store, state: &mut State, report: &mut VerifyReport) -> Re
     })
 }
 
-/// A chunk may lie twice in the packs of a segment, which lists one place. When a collector took that one, nobody needed
-/// the chunk, and the other place is garbage like any other.
+/// Drops findings about unlisted places. A chunk may be in two packs of a segment, which lists only one place. If a
+/// collector removed that one, nobody needed the chunk, and the other place is ordinary garbage.
 fn forget_unlisted(damage: &Damage, report: &mut VerifyReport) {
     if report.hits.is_empty() {
         let is_unlisted = |finding: &Finding| damage.unlisted.contains(finding);
@@ -134,7 +134,7 @@ fn forget_unlisted(damage: &Damage, report: &mut VerifyReport) {
     }
 }
 
-/// The packs that hold what `target` needs.
+/// Returns the packs that hold what `target` needs.
 fn packs_needed(store: &Store, view: &View, target: &Target) -> Result<HashSet<PackId>> {
     let (damage, mut report) = (Damage::default(), VerifyReport::default());
     let mut walk = RefWalk::new(store, view, &damage, &mut report);
@@ -142,7 +142,7 @@ fn packs_needed(store: &Store, view: &View, target: &Target) -> Result<HashSet<P
     Ok(walk.packs)
 }
 
-/// Which packs are looked at, and which of them are read.
+/// Selects the packs to examine, and how each is read.
 fn tasks(
     view: &View,
     needed: Option<&HashSet<PackId>>,
@@ -210,10 +210,10 @@ fn remember(
     }
 }
 
-/// A collector may have worked meanwhile: what it took from the state is not missing. The newest state, if it is to be had.
+/// Drops findings about objects that a collector removed in the meantime. Returns the newest state, if it can be read.
 fn forget_what_moved(store: &Store, before: &State, report: &mut VerifyReport) -> Option<State> {
     let now = store.readable_state().ok()?;
-    // The newest state may have forgotten what was condemned since, so each entry in between is asked.
+    // The newest state may have forgotten recently condemned packs, so the entries since then are read.
     let mut taken = HashSet::new();
     for entry in log::read_after(store.remote().as_ref(), &mut before.clone()).unwrap_or_default() {
         for change in entry.changes {
@@ -235,8 +235,8 @@ fn forget_what_moved(store: &Store, before: &State, report: &mut VerifyReport) -
     Some(now)
 }
 
-/// What versions need was looked for without the segments that a collector had taken by then: what is still not found is
-/// looked for where the newest state has it.
+/// Walks the versions again, with the newest state: the first walk may have missed segments that a collector had
+/// removed by then.
 fn walk_again(
     store: &Store,
     request: &VerifyRequest,
@@ -270,7 +270,7 @@ fn walk_again(
                 report.hits_left_out = again.hits_left_out;
                 return Ok(());
             }
-            // Taken again since.
+            // A collector removed another segment.
             Err(error) if error.is_damage() => state = store.readable_state()?,
             Err(error) => return Err(error),
         }

@@ -1,7 +1,7 @@
-//! Log, checkpoints and segments: whole, and in agreement with each other.
+//! Checks that log, checkpoints and segments are intact and agree with each other.
 //!
-//! Every entry is read and folded, from the first on; every checkpoint is compared with the fold; every
-//! live segment is read whole and compared with its totals in the log.
+//! Every entry is read and folded, beginning with the first; every checkpoint is compared with the fold; every live
+//! segment is read completely and compared with its totals in the log.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::id::{ClaimId, SegmentId, StoreId};
 use crate::log;
 use crate::remote::{Read, Write};
 
-/// Log entries that are fetched at once.
+/// How many log entries are fetched at once.
 const ENTRIES_AT_ONCE: u64 = 64;
 
 /// Reads the whole log and every checkpoint. Returns the newest state that can be known.
@@ -50,7 +50,7 @@ pub(super) fn check_log(
             bare.look(number, entry.as_ref().ok().map(|(_, extent)| *extent));
             if let Err(error) = fold(&mut folded, entry.map(|(entry, _)| entry)) {
                 match log::copy_of(remote, number)? {
-                    // What a newer program wrote is not damaged: this one must not judge it.
+                    // An entry of a newer program is not damaged, but this program cannot judge it.
                     _ if !error.is_damage() || error.kind() == Kind::Unsupported => {
                         return Err(error);
                     }
@@ -87,7 +87,7 @@ pub(super) fn check_log(
     Ok(undamaged(known.state, folded, report))
 }
 
-/// What lies in the place of a claim and is none is worth a note: it is in nobody's way but of those who wait for it.
+/// Notes objects that are not valid claims. They do no harm, except that they delay processes that wait for them.
 pub(super) fn check_claims(remote: &dyn Read, report: &mut VerifyReport) -> Result<()> {
     for info in remote.list(CLAIMS_PREFIX)? {
         let Some((id, ClaimPart::Claim(_))) = parse_claim_key(&info.key) else {
@@ -107,7 +107,8 @@ pub(super) fn check_claims(remote: &dyn Read, report: &mut VerifyReport) -> Resu
     Ok(())
 }
 
-/// The newest state from where nothing is damaged: parts of a checkpoint that are may be asked for later.
+/// Returns the state to continue with. If a checkpoint is damaged, uses the fold of the log, because parts of the known
+/// state might be read from that checkpoint later.
 fn undamaged(known: State, folded: Option<State>, report: &VerifyReport) -> State {
     let is_checkpoint = |finding: &Finding| matches!(finding.part, Part::Checkpoint(_));
     match folded.filter(|folded| folded.number == known.number) {
@@ -128,7 +129,7 @@ fn fold(folded: &mut Option<State>, entry: Result<LogEntry>) -> Result<()> {
     }
 }
 
-/// The state behind an entry that cannot be folded, where the entry after it has a copy of it.
+/// Returns the state after an entry that cannot be folded, if the next entry has a copy of it.
 fn passed_over(
     number: u64,
     copy: Option<(LogEntry, EntryText)>,
@@ -149,7 +150,7 @@ fn passed_over(
     Some(state)
 }
 
-/// Entries that a checkpoint stands in for cost nothing: they are worth a note.
+/// Notes bad entries that a checkpoint covers; nothing is lost.
 fn note_kept(kept: &[Error], base: u64, report: &mut VerifyReport) {
     let Some(first) = kept.first() else {
         return;
@@ -164,23 +165,23 @@ fn note_kept(kept: &[Error], base: u64, report: &mut VerifyReport) {
     ));
 }
 
-/// The bytes of an entry's own text, and whether nothing is behind them.
+/// The length of an entry's own text, and whether nothing follows it.
 type Extent = (u64, bool);
 
-/// Entries that end behind their own text. What they should carry is not theirs, and nothing says that they did.
+/// Entries without a copy of the previous entry. Whether there ever was a copy cannot be known.
 #[derive(Default)]
 struct Bare {
-    /// Bytes of the text of the entry before, where that could be read.
+    /// The length of the previous entry's text, if it could be read.
     before: Option<u64>,
     first: Option<u64>,
     others: u64,
 }
 
 impl Bare {
-    /// The next entry, if it could be read.
+    /// Examines the next entry; `extent` is absent if the entry could not be read.
     fn look(&mut self, number: u64, extent: Option<Extent>) {
         let before = std::mem::replace(&mut self.before, extent.map(|(own, _)| own));
-        // One that is too large with it does without.
+        // If both texts together exceed the limit, the copy is left out.
         let has_room = |own: u64| before.is_some_and(|before| before + own <= LOG_ENTRY_BYTES_MAX);
         if !extent.is_some_and(|(own, is_bare)| is_bare && has_room(own)) {
             return;
@@ -240,7 +241,7 @@ fn newest_readable(
 }
 
 fn listed_checkpoints(remote: &dyn Read) -> Result<BTreeSet<u64>> {
-    // By name: what is no file is in no listing of objects.
+    // By key: listings of objects leave out anything that is not a file.
     let listed = remote.keys_after(CHECKPOINTS_PREFIX, CHECKPOINTS_PREFIX)?;
     let numbers = listed.iter().filter_map(|key| parse_checkpoint_key(key));
     Ok(numbers.collect())
@@ -261,7 +262,7 @@ fn check_checkpoint(
                 Error::corrupt(format!("{key}: is not the fold of the log up to its entry"))
             }
             Some(_) => return Ok(()),
-            // It stands in for what could not be folded.
+            // The checkpoint replaces the entries that could not be folded.
             None => {
                 *folded = Some(state);
                 return Ok(());
@@ -275,7 +276,7 @@ fn check_checkpoint(
     Ok(())
 }
 
-/// Checkpoints are derived: those that are damaged are written again from the log, where it is whole.
+/// Rewrites damaged checkpoints from the log, as far as the log is intact.
 pub(super) fn rewrite_checkpoints(remote: &dyn Write, findings: &[Finding]) -> Result<Vec<u64>> {
     let numbers: BTreeSet<u64> = findings
         .iter()
@@ -303,7 +304,7 @@ pub(super) fn rewrite_checkpoints(remote: &dyn Write, findings: &[Finding]) -> R
     Ok(written)
 }
 
-/// Reads every live segment; takes those out of `state` that cannot be relied on.
+/// Reads every live segment, and removes unreliable ones from `state`.
 pub(super) fn check_segments(
     remote: &dyn Read,
     state: &mut State,
@@ -336,7 +337,7 @@ fn check_segment(
         Kind::NotFound => Error::corrupt(format!("{key}: is missing")),
         _ => error,
     };
-    // One that is far too large is not read.
+    // A segment of the wrong size is not read.
     let size = remote.size(&key).map_err(missing)?;
     if size != info.bytes {
         let expected = info.bytes;

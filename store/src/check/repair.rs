@@ -1,12 +1,12 @@
-//! repair: what is derived is rebuilt, what is damaged is condemned, and nothing is deleted.
+//! repair: rebuilds what is derived, condemns what is damaged, and deletes nothing.
 //!
 //! ```text
 //! survey -> packs in no readable segment that live versions need -> new segment
 //!        -> good chunks of damaged packs -> new packs, new segment -> one log entry
 //! ```
 //!
-//! Condemned packs stay condemned, and packs that no live version needs are left alone: they may belong to a running
-//! put; if not, the collector deletes them. The entry is committed at the state that was surveyed; if something moves
+//! Condemned packs stay condemned. Packs that no live version needs are left alone: they may belong to a running put,
+//! and otherwise the collector deletes them. The log entry is valid only at the state that was surveyed; if others move
 //! chunks in between, the repair starts again. Lost chunks are no longer offered, so a put of the original files stores
 //! them again.
 
@@ -35,52 +35,52 @@ use crate::store::{Store, View};
 /// How to repair.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RepairRequest {
-    /// Read every byte of every pack, not only of those that a verification of this host found damaged.
+    /// Read all packs completely, rather than only those that a verification on this host found damaged.
     pub read_data: bool,
-    /// Do everything but write.
+    /// Do everything except writing.
     pub dry_run: bool,
-    /// Give up log entries that are lost and that nothing stands in for.
+    /// Give up lost log entries that nothing can replace.
     pub accept_loss: bool,
 }
 
 /// What a repair found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RepairReport {
-    /// What was wrong.
+    /// The defects that were found.
     pub findings: Vec<Finding>,
-    /// Log entries that were put back.
+    /// Log entries that were restored.
     pub entries_restored: Vec<u64>,
     /// Log entries that were given up.
     pub entries_lost: Vec<u64>,
-    /// Segments that are live no more: broken ones.
+    /// Broken segments that were dropped.
     pub segments_dropped: Vec<SegmentId>,
     /// Segments that were rebuilt.
     pub segments_added: Vec<SegmentId>,
-    /// Packs that were taken into a new segment as they are.
+    /// Packs that a new segment names unchanged.
     pub packs_kept: u64,
-    /// Packs that are condemned: damaged or missing ones.
+    /// Damaged or missing packs that were condemned.
     pub packs_condemned: Vec<PackId>,
-    /// Chunks of these that were copied.
+    /// Chunks of condemned packs that were copied.
     pub chunks_saved: u64,
-    /// Chunks of these that could not be read any more.
+    /// Chunks of condemned packs that could not be read.
     pub chunks_lost: u64,
-    /// Features that the store has learned again: live segments need them.
+    /// Features that were added because live segments need them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub features_learned: Vec<String>,
-    /// Checkpoints that were written again.
+    /// Checkpoints that were rewritten.
     pub checkpoints: Vec<u64>,
-    /// Which versions and paths are hit after it.
+    /// Versions and paths that are damaged after the repair.
     pub hits: Vec<Hit>,
-    /// Hits that are not listed because there are too many.
+    /// The number of hits that are not listed because there are too many.
     pub hits_left_out: u64,
-    /// Number of the log entry; none when nothing had to change, and after a dry run.
+    /// The number of the log entry; `None` when nothing had to change, and after a dry run.
     #[serde(rename = "log_entry", skip_serializing_if = "Option::is_none")]
     pub entry: Option<u64>,
 }
 
-/// What one pass found.
+/// The result of a survey.
 struct Survey {
-    /// With what no readable segment names and live versions need.
+    /// Includes packs in no readable segment that live versions need.
     view: View,
     report: VerifyReport,
     broken: Vec<SegmentId>,
@@ -91,18 +91,18 @@ struct Survey {
     tasks: Vec<PackTask>,
 }
 
-/// Repairs what can be repaired and tells what is hit.
+/// Repairs what can be repaired, and reports which paths are damaged.
 ///
 /// # Errors
-/// Corrupt, when log entries are lost for good and the caller does not accept that; conflict, when others change the
-/// store all the time; when the store does not answer. Nothing is changed then.
+/// Corrupt, when log entries are lost for good and the caller does not accept that; conflict, when others keep changing
+/// the store; also when the store does not answer. Nothing is changed in these cases.
 pub fn repair(
     store: &Store,
     request: RepairRequest,
     progress: &dyn Progress,
 ) -> Result<RepairReport> {
     store.format().check_writable()?;
-    // What was wrong with the log before it was healed.
+    // The defects of the log before healing.
     let mut before = VerifyReport::default();
     objects::check_log(store.remote().as_ref(), store.format().id, &mut before)?;
     check_places(store, &before.findings)?;
@@ -133,8 +133,8 @@ pub fn repair(
     Ok(report)
 }
 
-/// That nothing lies where log entries and checkpoints are to be written again. What it is nobody knows, and a repair
-/// deletes nothing: that is said before anything is changed.
+/// Checks that no directory is in place of a log entry or checkpoint that must be rewritten. A repair deletes nothing,
+/// and the contents are unknown, so it must refuse before it changes anything.
 fn check_places(store: &Store, findings: &[Finding]) -> Result<()> {
     let written = |part| matches!(part, Part::Log(_) | Part::Checkpoint(_));
     let keys = findings.iter().filter(|finding| written(finding.part));
@@ -157,7 +157,7 @@ fn check_places(store: &Store, findings: &[Finding]) -> Result<()> {
     .hint(Remedy::MoveAwayThenRepair { path }))
 }
 
-/// One pass; `None` when somebody else changed what it was based on.
+/// Attempts a repair once; returns `None` when somebody else changed what it was based on.
 fn attempt(
     store: &Store,
     request: RepairRequest,
@@ -196,7 +196,7 @@ fn attempt(
     }
     match report.entry {
         Some(_) => tell_hits(store, &survey.view.index, state, &mut report)?,
-        // What would be hit: all that could not be copied.
+        // Without an entry: everything that could not be copied.
         None => {
             report.hits = survey.report.hits;
             report.hits_left_out = survey.report.hits_left_out;
@@ -205,8 +205,8 @@ fn attempt(
     Ok(Some(report))
 }
 
-/// Whether an entry takes away what a repair is based on; with segments to be rebuilt, also a new version,
-/// which may need packs that none needed before.
+/// Whether an entry removes what a repair is based on. If segments are rebuilt, this includes a new version, which may
+/// need other packs.
 fn disturbs(entry: &LogEntry, rebuilds: bool) -> bool {
     entry.changes.iter().any(|change| match change {
         Change::CondemnPacks { .. } | Change::DropSegment { .. } => true,
@@ -221,7 +221,7 @@ fn survey(store: &Store, request: RepairRequest, progress: &dyn Progress) -> Res
     let state = objects::check_log(remote, store.format().id, &mut report)?;
     let mut readable = state.clone();
     objects::check_segments(remote, &mut readable, &mut report)?;
-    // What versions lack may lie in packs that no segment names: the entries that named them are lost.
+    // Chunks that versions lack may be in packs that no segment names, because the entries that added them are lost.
     let (mut lacks, mut bad) = (false, BTreeSet::new());
     loop {
         let broken: Vec<SegmentId> = state
@@ -245,7 +245,7 @@ fn survey(store: &Store, request: RepairRequest, progress: &dyn Progress) -> Res
         let reader = Reader::at(store, view.clone());
         let damage = check_packs(&reader, &tasks, true, progress, &mut seen)?;
         RefWalk::new(store, &view, &damage, &mut seen).versions(None)?;
-        // A segment that disagrees with its packs is rebuilt from them, like one that cannot be read.
+        // A segment that disagrees with its packs is rebuilt from them, like an unreadable one.
         let lying: Vec<SegmentId> = seen.findings.iter().filter_map(segment_of).collect();
         let before = readable.segments.len();
         readable.segments.retain(|id, _| !lying.contains(id));
@@ -287,8 +287,8 @@ fn pack_of(finding: &Finding) -> Option<PackId> {
     }
 }
 
-/// The packs that no readable segment names, that are not condemned, and that live versions need when they cannot
-/// count on those that are `bad`.
+/// Returns the packs that no readable segment names, that are not condemned, and that live versions need if the `bad`
+/// packs cannot be used.
 fn orphaned(
     store: &Store,
     state: &State,
@@ -306,7 +306,7 @@ fn orphaned(
         }
         match OpenPack::read(store.remote().as_ref(), store.format().id, id, info.size) {
             Ok(pack) => found.push(pack),
-            // What cannot say what it holds helps nobody.
+            // A pack without a readable table is of no use.
             Err(error) if error.is_damage() => {}
             Err(error) => return Err(error),
         }
@@ -360,7 +360,7 @@ fn tasks(store: &Store, view: &View, read_data: bool) -> Vec<PackTask> {
     tasks
 }
 
-/// Writes new packs and segments, and says what the log entry changes.
+/// Writes new packs and segments, and returns the changes for the log entry.
 fn changes(
     store: &Store,
     survey: &Survey,
@@ -401,7 +401,7 @@ fn changes(
         let packs = survey.bad.iter().copied().collect();
         changes.push(Change::CondemnPacks { packs });
     }
-    // The entry that told it may be among those that are lost.
+    // The entry that added the feature may be lost.
     if let Some(learned) = survey.view.state.features.learned(has_deltas) {
         report.features_learned.push(DELTA_FRAMES.to_owned());
         changes.insert(0, learned);
@@ -409,7 +409,7 @@ fn changes(
     Ok(changes)
 }
 
-/// Walks all versions once more, as the store is now.
+/// Walks all versions again, in the repaired store.
 fn tell_hits(store: &Store, before: &Index, state: State, report: &mut RepairReport) -> Result<()> {
     let index = store.open_index(&state, before)?;
     let view = View { state, index };

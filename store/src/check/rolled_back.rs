@@ -1,4 +1,4 @@
-//! A log that was rolled back, and objects of another store: what a verification reports, and how a repair continues.
+//! Detects a log that was rolled back and objects of another store, and lets a repair continue after a rollback.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::log::witness::{self, Witness};
 use crate::log::{self, heal};
 use crate::store::{SetBack, Store, View};
 
-/// Whether what no entry names says that the log was longer, or that it is of another store.
+/// Reports objects that no entry names, if they show that the log was longer or belong to another store.
 pub(super) fn check(store: &Store, view: &View, report: &mut VerifyReport) -> Result<()> {
     let named = view.index.packs().map(|pack| pack.id).collect();
     let remote = store.remote().as_ref();
@@ -21,7 +21,7 @@ pub(super) fn check(store: &Store, view: &View, report: &mut VerifyReport) -> Re
             None => return Ok(()),
         },
     };
-    // Also where an object of another store says so: it stands in no state.
+    // An object of another store is also reported under the next log entry, since no state names it.
     let part = Part::Log(view.state.number + 1);
     if !report
         .findings
@@ -33,17 +33,17 @@ pub(super) fn check(store: &Store, view: &View, report: &mut VerifyReport) -> Re
     Ok(())
 }
 
-/// Where the log was rolled back, goes on with what is left of it, if that is accepted. The first entry that is lost.
+/// If the log was rolled back and the caller accepts that, continues the log. Returns the first entry that is lost.
 pub(super) fn settle(store: &Store, request: RepairRequest) -> Result<Option<u64>> {
     let remote = store.remote().as_ref();
     let state = log::load_known(remote, store.format().id)?.state;
     store.check_writable(&state)?;
     let named = match store.open_index(&state, &Index::default()) {
         Ok(index) => index.packs().map(|pack| pack.id).collect(),
-        // Then more is asked.
+        // Without an index, all packs are examined.
         Err(_) => HashSet::new(),
     };
-    // One that says nothing of entries is in nobody's way here: a verification names it.
+    // An object that proves nothing about entries does not matter here; a verification reports it.
     let witness = witness::of_all(remote, &state, &named)?;
     let witness = witness.and_then(|found| Some((found.damage, found.until?)));
     let seen = store
@@ -57,7 +57,8 @@ pub(super) fn settle(store: &Store, request: RepairRequest) -> Result<Option<u64
         return Err(damage.hint(store.accept_rollback()));
     }
     if !request.dry_run {
-        // What others added since stays. It is more than what was given up before, so that hosts that knew of that know this.
+        // Entries that others have added since are kept. The number exceeds all that were given up before, so that
+        // hosts that knew those also notice this.
         let until = until.max(state.number).max(state.until + 1);
         heal::give_up_until(remote, &state, &store.host().who, until)?;
     }

@@ -1,15 +1,15 @@
-//! Which packs a partial verification reads (pure): a share, a number of bytes, or today's slot.
+//! Selects the packs that a partial verification reads (pure): a share, a number of bytes, or the slot of today.
 //!
-//! The calendar forms need no memory: each pack belongs to one slot by its name, every slot has its day or
-//! week, and in a full round every pack is read. Shares and bytes take first what was never read, then what
-//! was read longest ago.
+//! The calendar forms need no state: the name of a pack determines its slot, and each day or week reads one slot, so
+//! that a full round reads every pack. Shares and bytes first select packs that were never read, and then those read
+//! longest ago.
 
 use jiff::civil::Date;
 
 use crate::error::{Error, Result};
 use crate::id::PackId;
 
-/// What part of the packs is read.
+/// Which part of the packs is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subset {
     /// Millionths of all bytes.
@@ -29,12 +29,12 @@ const EXPECTED: &str =
     "expected a share like 5%, a size like 10G, or daily/week, weekly/month or daily/month";
 
 impl Subset {
-    /// Parses `5%`, `10G`, `daily/week`, `weekly/month` or `daily/month`; the calendar forms mean the slot of
-    /// `today`. Months have 4 weeks and 28 days here, so that the shortest one reads everything too; what
-    /// is left of a longer one repeats the last slot.
+    /// Parses `5%`, `10G`, `daily/week`, `weekly/month` or `daily/month`; the calendar forms select the slot of
+    /// `today`. A month counts as 4 weeks or 28 days, so that even the shortest month reads everything; the rest of a
+    /// longer month repeats the last slot.
     ///
     /// # Errors
-    /// Invalid input, with the forms that there are.
+    /// Invalid input, listing the valid forms.
     pub fn parse(text: &str, today: Date) -> Result<Self> {
         let day = u32::try_from(today.day() - 1).unwrap_or(0);
         let weekday = u32::try_from(today.weekday().to_monday_zero_offset()).unwrap_or(0);
@@ -54,7 +54,7 @@ impl Subset {
         subset.ok_or_else(|| Error::invalid(format!("subset {text:?}: {EXPECTED}")))
     }
 
-    /// The packs to read, of `packs` with their bytes and when each was last read (`None`: never).
+    /// Returns the packs to read. `packs` gives for each pack its length and when it was last read (`None`: never).
     pub fn choose(self, packs: &[(PackId, u32, Option<i64>)]) -> Vec<PackId> {
         let limit = match self {
             Self::Slot { slot, slots } => {
@@ -89,7 +89,7 @@ fn slot_of(id: PackId, slots: u32) -> u32 {
     u32::try_from(slot).unwrap_or(0)
 }
 
-/// Millionths from `5` or `0.25` percent.
+/// Parses a percentage like `5` or `0.25` into millionths.
 fn share(percent: &str) -> Option<Subset> {
     let (whole, fraction) = percent.split_once('.').unwrap_or((percent, ""));
     if fraction.len() > 4 || !is_digits(whole) || !fraction.bytes().all(|b| b.is_ascii_digit()) {
@@ -101,7 +101,7 @@ fn share(percent: &str) -> Option<Subset> {
         .then_some(Subset::Share(millionths))
 }
 
-/// Bytes from `4096`, `500M`, `10GB` or `10GiB`.
+/// Parses a size like `4096`, `500M`, `10GB` or `10GiB`.
 fn bytes(text: &str) -> Option<Subset> {
     let split = text
         .find(|c: char| !c.is_ascii_digit())

@@ -1,7 +1,7 @@
-//! The walk over refs: does every version have all its trees, lists, times and chunks?
+//! The walk over refs: checks that every version has all its trees, lists, times and chunks.
 //!
-//! What is whole is walked once, by one bit for each chunk. What is damaged is walked again wherever it occurs, so that
-//! every path that is hit is named. The walk continues after damage, with one hit for each path.
+//! Intact parts are walked only once, tracked with one bit per chunk. Damaged parts are walked wherever they occur, so
+//! that every affected path is named. The walk continues after damage, with one hit per path.
 
 use std::collections::HashSet;
 
@@ -25,11 +25,11 @@ pub(super) struct RefWalk<'w> {
     report: &'w mut VerifyReport,
     whole_lists: Marks,
     whole_trees: Marks,
-    /// Packs that hold something of what was walked.
+    /// Packs that hold something that was walked.
     pub(super) packs: HashSet<PackId>,
-    /// Packs with metadata that turned out to be unreadable on the way.
+    /// Packs whose metadata turned out to be unreadable during the walk.
     unreadable: HashSet<PackId>,
-    /// The version that is being walked, and where in it.
+    /// The version that is being walked, and the path in it.
     at: Option<(RefName, u64)>,
     path: Vec<u8>,
 }
@@ -41,12 +41,12 @@ struct OpenTree {
     entries: std::vec::IntoIter<TreeEntry>,
     sum: Totals,
     is_whole: bool,
-    /// Bytes of the path that leads to it.
+    /// The length of its path.
     path_len: usize,
 }
 
 enum Entered {
-    /// Whether it is whole was known, or nothing can be known of what is in it.
+    /// Whether the tree is intact is already known, or it cannot be read.
     Known(bool),
     Open(OpenTree),
 }
@@ -116,7 +116,7 @@ impl<'w> RefWalk<'w> {
         self.at = Some((name.clone(), number));
         self.path.clear();
         let times = version.times();
-        // A version without has none.
+        // A version without times has no such list.
         if times != Content::empty() && self.content(&times)? {
             self.times(version)?;
         }
@@ -128,7 +128,7 @@ impl<'w> RefWalk<'w> {
         self.node(&version.root.into()).map(drop)
     }
 
-    /// Whether all below `node` is whole.
+    /// Whether everything below `node` is intact.
     fn node(&mut self, node: &Node) -> Result<bool> {
         match node {
             Node::Symlink { .. } => Ok(true),
@@ -137,7 +137,7 @@ impl<'w> RefWalk<'w> {
         }
     }
 
-    /// The same for a tree. Those that are open lie on the heap: a tree may be deeper than a stack.
+    /// Like [`Self::node`], for a tree. Open trees are on the heap, since trees may be too deep for the stack.
     fn tree(&mut self, content: &Content, totals: &Totals) -> Result<bool> {
         let mut open = match self.enter(content, totals)? {
             Entered::Known(is_whole) => return Ok(is_whole),
@@ -219,7 +219,7 @@ impl<'w> RefWalk<'w> {
         }
     }
 
-    /// Whether every chunk below `id` is offered and undamaged; names the first that is not.
+    /// Whether every chunk below `id` is offered and undamaged; reports the first that is not.
     fn list(&mut self, id: &ChunkId, depth: u8, size: u64) -> Result<bool> {
         let Some((position, location)) = self.find(id)? else {
             let what = format!("chunk {id}: {}", self.index().lack(id));
@@ -262,7 +262,7 @@ impl<'w> RefWalk<'w> {
         Ok(true)
     }
 
-    /// Whether the bases of a chunk, if it lies in a delta, are undamaged.
+    /// Whether the bases of a chunk are undamaged, if it is in a delta.
     fn bases(&mut self, id: &ChunkId, (position, at): (Position, Location)) -> Result<bool> {
         for base in self.index().bases(position, &at)? {
             let Some(place) = self.index().find_plain(&base)? else {
@@ -282,7 +282,7 @@ impl<'w> RefWalk<'w> {
         Ok(true)
     }
 
-    /// One time for each entry, and none left over.
+    /// Checks that there is exactly one time for each entry.
     fn times(&mut self, version: &Version) -> Result<()> {
         let entries = entries_of(version);
         let read = || {
@@ -301,7 +301,7 @@ impl<'w> RefWalk<'w> {
         }
     }
 
-    /// One mode or owner for each entry, and none left over; what other kinds say is not known.
+    /// Checks that there is exactly one attribute for each entry; side objects of unknown kinds are not checked.
     fn kept(&mut self, version: &Version, side: &Side) -> Result<()> {
         let Ok(keep) = side.kind.parse::<Keep>() else {
             return Ok(());
@@ -325,7 +325,7 @@ impl<'w> RefWalk<'w> {
         }
     }
 
-    /// Metadata that cannot be read or decoded; the error itself where it says nothing about that.
+    /// Reports metadata that cannot be read or decoded; returns the error if it does not show damage.
     fn unreadable(&mut self, id: &ChunkId, error: Error) -> Result<bool> {
         if !error.is_damage() {
             return Err(error);
@@ -369,7 +369,7 @@ impl<'w> RefWalk<'w> {
     }
 }
 
-/// Entries of a version, its root included.
+/// Returns the number of entries of a version, including its root.
 fn entries_of(version: &Version) -> u64 {
     match version.root {
         Root::File { .. } => 1,
