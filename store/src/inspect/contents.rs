@@ -1,7 +1,7 @@
-//! contents: which of some contents only certain versions have, and so nobody when those are gone.
+//! contents: which contents belong only to certain versions, so that nobody has them once those versions are dropped.
 //!
-//! Walks trees, each once, and never reads a file's chunk list. Anything that cannot be read is an
-//! error: what is used by nobody must not be guessed.
+//! Walks each tree once, and never reads the chunk list of a file. Anything that cannot be read is an error, because
+//! unused contents must not be guessed.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use crate::index::Marks;
 use crate::read::Reader;
 use crate::remedy::Remedy;
 
-/// Of `known`, the contents of files in the versions `own` that no other live version has.
+/// Returns those of `known` that are files in the versions `own` and in no other live version.
 ///
 /// # Errors
-/// Not found and corrupt as [`Reader`] has them; interrupted on request.
+/// Not found and corrupt as for [`Reader`]; interrupted on request.
 pub fn contents_only_of(
     reader: &Reader<'_>,
     own: &[(RefName, u64)],
@@ -46,7 +46,7 @@ pub fn contents_only_of(
     Ok(unused)
 }
 
-/// Calls `each` with the contents of files below `roots` until it says that it has enough.
+/// Calls `each` with the contents of files below `roots`, until it returns false.
 fn each_content(
     reader: &Reader<'_>,
     roots: &[Root],
@@ -77,7 +77,7 @@ fn each_content(
     Ok(())
 }
 
-/// Whether a tree with an entry was not met before.
+/// Whether a tree is not empty and was not met before.
 fn is_new(index: &crate::index::Index, trees: &Marks, content: &Content) -> Result<bool> {
     if content.size == 0 {
         return Ok(false);

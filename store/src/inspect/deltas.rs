@@ -1,4 +1,4 @@
-//! What is stored as the difference to other chunks, what that saves, and which chunks it holds.
+//! Statistics of deltas: how many chunks are in deltas, what that saves, and which chunks are kept only as bases.
 
 use std::collections::HashSet;
 
@@ -6,31 +6,32 @@ use crate::error::Result;
 use crate::graph::shares::{Share, Sum};
 use crate::index::{Index, Location, Position};
 
-/// Chunks in deltas, and what they need.
+/// Chunks in deltas, and their bases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Deltas {
-    /// Chunks that are stored as the difference to others.
+    /// Chunks in deltas.
     pub chunks: Share,
-    /// About how many bytes that saves: as much as if these took what their bases take, byte for byte, without what those
-    /// bases take that are there for these alone, as far as that is known. Less than nothing, where it costs more.
+    /// Estimate of the bytes saved. Assumes that without deltas each byte would take as much as a byte of its bases,
+    /// and subtracts the stored bytes of bases that exist only for these deltas, if known. Negative if deltas cost
+    /// more.
     pub saved_bytes: i64,
-    /// What they are the difference to.
+    /// Their bases.
     pub bases: Share,
-    /// Those of the bases that no version has: they are there for deltas alone.
+    /// Bases that no version contains: they are kept only for deltas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<Share>,
 }
 
 impl Deltas {
-    /// Whether there are none.
+    /// Whether there are no deltas.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Those in all of `index`. Which bases no version has is not known without a walk.
+    /// Computes the statistics for all of `index`. Which bases no version contains is unknown without a walk.
     ///
     /// # Errors
-    /// Corrupt, when a segment points outside of itself.
+    /// Corrupt, when a segment refers to something outside of itself.
     pub fn of(index: &Index) -> Result<Self> {
         let with_bases = (index.segments().enumerate())
             .filter(|(_, segment)| segment.layout().bases() > 0)
@@ -41,8 +42,8 @@ impl Deltas {
         Self::among(index, entries, None, &|_| false)
     }
 
-    /// Those of `positions`; with `has_version`, also which bases no version has. Those that `others` need as well are no cost
-    /// of these.
+    /// Computes the statistics for `positions`. With `has_version`, also finds the bases that no version contains.
+    /// Bases that `others` need as well do not count as a cost.
     pub(super) fn among(
         index: &Index,
         positions: impl Iterator<Item = Position>,
@@ -88,7 +89,8 @@ impl Deltas {
     }
 }
 
-/// By how much a chunk takes less than as many bytes of its bases, which are `raw` and take `stored`.
+/// Returns how many bytes a chunk saves, compared with as many bytes of its bases, which are `raw` bytes stored in
+/// `stored`.
 fn saved(chunk: &Location, raw: u64, stored: u64) -> u64 {
     let plain = u128::from(chunk.len) * u128::from(stored) / u128::from(raw.max(1));
     let plain = u64::try_from(plain).unwrap_or(u64::MAX);

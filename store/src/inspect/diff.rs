@@ -1,8 +1,8 @@
 //! diff: what was added, removed and changed between two trees, in the order of paths.
 //!
-//! Two sorted streams of entries are merged. Directories of equal content are passed over unread on
-//! both sides; what is read is read once. Times are not compared: they are not part of a tree's identity. What was kept
-//! beside the trees is, where both have it.
+//! Merges two sorted streams of entries. Directories of equal content are skipped on both sides without reading them,
+//! and nothing is read twice. Times are not compared, because they are not part of a tree's identity. Attributes kept
+//! beside the trees are compared if both sides have them.
 
 use std::cmp::Ordering;
 use std::path::Path;
@@ -18,37 +18,37 @@ use crate::read::Reader;
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// From the roots on; empty for the roots themselves.
+    /// The path from the roots; empty for the roots themselves.
     pub path: Vec<u8>,
-    /// What is different.
+    /// The difference.
     pub difference: Difference,
 }
 
-/// What is different at a path.
+/// The kind of a difference at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
     /// Only the second side has it.
     Added(Entry),
     /// Only the first side has it.
     Removed(Entry),
-    /// Both have it, not as the same.
+    /// Both sides have it, but it differs.
     Changed {
         /// On the first side.
         before: Entry,
         /// On the second side.
         after: Entry,
-        /// In what they differ; never empty.
+        /// What differs; never empty.
         aspects: Vec<Aspect>,
-        /// What was kept of both beside the trees, and is not the same.
+        /// Kept attributes that differ.
         kept: Vec<KeptChange>,
     },
 }
 
-/// In what two entries of one path differ.
+/// An aspect in which two entries of the same path differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Aspect {
-    /// A file here is a directory or a link there; nothing else is compared then.
+    /// One is a file and the other a directory or a link, for example; nothing else is compared.
     Kind,
     /// Bytes of a file.
     Content,
@@ -56,11 +56,11 @@ pub enum Aspect {
     Executable,
     /// The target of a link.
     Target,
-    /// Permissions that were kept.
+    /// Kept permissions.
     Modes,
-    /// User and group that were kept.
+    /// Kept user and group.
     Owners,
-    /// Extended attributes that were kept.
+    /// Kept extended attributes.
     Xattrs,
 }
 
@@ -74,10 +74,10 @@ impl From<&KeptChange> for Aspect {
     }
 }
 
-/// Calls `each` with every difference between two refs, or paths in them; returns how many there are.
+/// Calls `each` with every difference between two refs, or paths in them; returns the number of differences.
 ///
 /// # Errors
-/// Not found and corrupt as [`Reader`] has them, and what `each` says.
+/// Not found and corrupt as for [`Reader`]; any error of `each`.
 pub fn diff(
     reader: &Reader<'_>,
     before: &RefSpec,
@@ -95,11 +95,11 @@ pub fn diff(
     merge.run(&mut before, &mut after)
 }
 
-/// Calls `each` with every difference between a ref, or a path in it, and a directory or file of this
-/// host; returns how many there are. Files of equal size are read and compared chunk by chunk.
+/// Calls `each` with every difference between a ref, or a path in it, and a directory or file of this host; returns the
+/// number of differences. Files of equal size are read and compared chunk by chunk.
 ///
 /// # Errors
-/// As [`diff`]; what cannot be read, or changes while it is read, is named.
+/// As for [`diff`]; names what cannot be read or changes while it is read.
 pub fn diff_with_directory(
     reader: &Reader<'_>,
     before: &RefSpec,
@@ -113,12 +113,12 @@ pub fn diff_with_directory(
     Merge { reader, each, kept }.run(&mut before, &mut after)
 }
 
-/// A tree as a stream of its entries, each directory before what is in it.
+/// A tree as a stream of entries, each directory before its contents.
 pub(super) trait Side {
-    /// The next entry; below the last one first, if that was a directory.
+    /// Returns the next entry. If the last one was a directory, its contents come first.
     fn next(&mut self) -> Result<Option<Step>>;
 
-    /// Passes over what is below the last entry.
+    /// Skips everything below the last entry.
     fn skip_below(&mut self);
 }
 
@@ -128,13 +128,13 @@ pub(super) struct Step {
     pub(super) thing: Thing,
 }
 
-/// What an entry is on its side.
+/// The entry as its side has it.
 pub(super) enum Thing {
     Stored(Node),
     File(DiskFile),
     Symlink {
         target: Vec<u8>,
-        /// The target that a put keeps in its stead.
+        /// The target that a put would store instead.
         put_as: Option<Vec<u8>>,
     },
     Directory,
@@ -216,14 +216,14 @@ impl Merge<'_> {
         }
     }
 
-    /// Tells what was kept otherwise in a directory that both have.
+    /// Reports kept attributes that differ in a directory that both sides have.
     fn below(&mut self, tree: Node, path: &[u8]) -> Result<u64> {
         let Node::Tree { totals, .. } = &tree else {
             return Ok(0);
         };
         let entries = totals.entries;
         let mut walk = RefSide::new(self.reader, tree);
-        // The directory itself was told of.
+        // The directory itself has already been reported.
         walk.next()?;
         let (mut at, mut count, mut differing) = (0, 0, Differing::default());
         while differing.look(at, entries, &mut self.kept)? {
@@ -332,7 +332,7 @@ impl Merge<'_> {
     }
 }
 
-/// The directory that both are.
+/// Returns the directory if both sides have the same one.
 fn same_tree<'t>(left: &'t Thing, right: &Thing) -> Option<&'t Node> {
     match (left, right) {
         (
@@ -347,9 +347,9 @@ fn same_tree<'t>(left: &'t Thing, right: &Thing) -> Option<&'t Node> {
 struct RefSide<'d> {
     reader: &'d Reader<'d>,
     first: Option<Node>,
-    /// The directory that was handed out last, not entered yet.
+    /// The directory that was returned last and has not been entered.
     below: Option<Content>,
-    /// Entries that are left of each directory on the way down, and the length of its path.
+    /// The remaining entries of each directory on the path, and the length of its path.
     open: Vec<(std::vec::IntoIter<TreeEntry>, usize)>,
     path: Vec<u8>,
 }

@@ -1,7 +1,7 @@
 //! A directory of this host as one side of a diff.
 //!
-//! A file is compared with a content by reading it along the content's chunk list: it has these bytes
-//! when every piece hashes to its chunk's id. Nothing of the store's data is read for that.
+//! A file is compared with a content along the content's chunk list: it has the same bytes if each piece hashes to the
+//! id of its chunk. No data is read from the store.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -17,24 +17,24 @@ use crate::id::ChunkId;
 use crate::profile::links::{Kept, LinkRoot};
 use crate::read::Reader;
 
-/// Pieces of a file that are read and hashed at once: at most this many bytes.
+/// How many bytes of a file are read and hashed together, at most.
 const WINDOW_BYTES: u64 = 16 << 20;
 
-/// A file of this host.
+/// A file on this host.
 pub(super) struct DiskFile {
     dir: Arc<Dir>,
     name: Vec<u8>,
     pub(super) stat: Stat,
 }
 
-/// A tree of this host.
+/// A tree on this host.
 pub(super) struct DiskSide {
     walk: FileWalk,
     is_first: bool,
     links: LinkRoot,
 }
 
-/// A piece of a file: what it must hash to, where it begins, its bytes.
+/// A piece of a file: the expected chunk id, the offset and the length.
 type Piece = (ChunkId, u64, u64);
 
 impl DiskSide {
@@ -72,7 +72,7 @@ impl Side for DiskSide {
                 Item::Leave => continue,
                 Item::Skipped { error, .. } => return Err(error),
             };
-            // A root that is a file has its name as its path; roots are compared whatever their names.
+            // The path of a root that is a file is its name, but roots are compared whatever their names are.
             let is_root = std::mem::replace(&mut self.is_first, false);
             let path = if is_root {
                 Vec::new()
@@ -147,7 +147,7 @@ fn all_match(file: &std::fs::File, path: &Path, pieces: &[Piece]) -> Result<bool
     outcomes.try_reduce(|| true, |a, b| Ok(a && b))
 }
 
-/// Whether the file has no data in this range; a file system that does not know says no.
+/// Whether the file has no data in this range; false if the file system cannot tell.
 fn is_hole(file: &std::fs::File, start: u64, size: u64) -> bool {
     next_data(file, start, start + size).is_ok_and(|(data, _)| data >= start + size)
 }

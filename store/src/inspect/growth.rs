@@ -1,6 +1,6 @@
-//! growth: how a namespace came to take what it takes, version after version, in the order of time.
+//! growth: how a namespace came to take the space that it takes, version by version, in the order of time.
 //!
-//! What is gone is not told: this is the history of what is there. A chunk counts where it was needed first.
+//! Covers only live versions. Each chunk counts for the oldest version that needs it.
 
 use jiff::Timestamp;
 
@@ -11,46 +11,46 @@ use crate::inspect::Usage;
 use crate::inspect::usage::by_namespace;
 use crate::read::Reader;
 
-/// Steps that are told of a namespace.
+/// The most steps reported for a namespace.
 const STEPS_MAX: usize = 400;
-/// Refs that are told of a namespace.
+/// The most refs reported for a namespace.
 const PARTS_MAX: usize = 200;
 
-/// What a namespace takes, and how that came.
+/// The usage of a namespace, and its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grown {
-    /// What it takes.
+    /// The current usage.
     pub usage: Usage,
-    /// From its oldest version to its newest.
+    /// From the oldest version to the newest.
     pub steps: Vec<Step>,
-    /// What its refs brought, those that brought most, the largest first.
+    /// The refs that added most, largest first.
     pub parts: Vec<Part>,
 }
 
-/// What there was at a time.
+/// The size of a namespace at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// When.
+    /// The time.
     pub time: Timestamp,
-    /// Stored bytes of all chunks that versions up to then need.
+    /// Stored bytes of all chunks needed by versions up to that time.
     pub stored_bytes: u64,
     /// Bytes of these versions, as if each were stored whole.
     pub version_bytes: u64,
 }
 
-/// What a ref brought.
+/// What a ref added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Which one.
+    /// The ref.
     pub name: RefName,
     /// Stored bytes that no older version of the namespace needs.
     pub stored_bytes: u64,
 }
 
-/// What each namespace takes and how that came, by name. The versions of each are walked once, the oldest first.
+/// Returns usage and history of each namespace, by name. Walks the versions of each once, oldest first.
 ///
 /// # Errors
-/// Not found and corrupt as [`Reader`] has them; interrupted on request.
+/// Not found and corrupt as for [`Reader`]; interrupted on request.
 pub fn growth(reader: &Reader<'_>) -> Result<Vec<Grown>> {
     let walked = by_namespace(reader, walk)?;
     let grown = walked.into_iter().map(|(usage, (steps, parts))| Grown {
@@ -63,7 +63,7 @@ pub fn growth(reader: &Reader<'_>) -> Result<Vec<Grown>> {
 
 type History = (Vec<Step>, Vec<Part>);
 
-/// Only times and numbers of all versions are held at once.
+/// Holds only times and numbers of all versions at once.
 fn walk(reach: &Reach<'_>, namespace: &Namespace, state: &State) -> Result<(u64, History)> {
     let (mut parts, mut order) = (Vec::new(), Vec::new());
     for found in state.refs.within(Some(namespace)) {
@@ -101,7 +101,7 @@ fn walk(reach: &Reach<'_>, namespace: &Namespace, state: &State) -> Result<(u64,
     Ok((version_bytes, (thinned(&steps, STEPS_MAX), parts)))
 }
 
-/// At most so many steps, the last one of each stretch of time; the newest is among them.
+/// Reduces the steps to at most `most`: the last one of each period of time, so that the newest stays.
 fn thinned(steps: &[Step], most: usize) -> Vec<Step> {
     let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
         return Vec::new();

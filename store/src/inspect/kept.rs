@@ -1,6 +1,7 @@
-//! What two versions kept of their entries, side by side, as a diff goes through both.
+//! Compares the kept attributes of two versions, in step with a diff.
 //!
-//! Only what both have is compared, and nothing is read where both say that it is the same. Holds a chunk of each list at a time.
+//! Compares only attributes that both versions have, and reads nothing if both refer to the same lists. Holds one chunk
+//! of each list at a time.
 
 use std::collections::VecDeque;
 
@@ -9,10 +10,10 @@ use crate::format::{Keep, Kept, Xattrs};
 use crate::read::{Found, KeptReader, Reader};
 use crate::store::Store;
 
-/// So many entries that are not the same are known at most before they are told.
+/// The most differing entries that are found ahead of the diff.
 const DIFFERING_MAX: usize = 1000;
 
-/// What was kept of an entry on both sides, and is not the same.
+/// A kept attribute of an entry that differs between both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeptChange {
     /// Permissions.
@@ -29,7 +30,7 @@ pub enum KeptChange {
         /// On the second side.
         after: (u32, u32),
     },
-    /// Names of the extended attributes that the other side does not have so.
+    /// Names of the extended attributes that the other side lacks or has with another value.
     Xattrs {
         /// Of the first side.
         before: Vec<Vec<u8>>,
@@ -50,16 +51,16 @@ struct Pair<'k> {
     after: KeptReader<'k>,
 }
 
-/// The entries below a directory that both have, of which what was kept is not the same.
+/// The entries below a common directory whose kept attributes differ.
 #[derive(Default)]
 pub(super) struct Differing {
     found: VecDeque<(u64, Vec<KeptChange>)>,
-    /// So many entries were looked at.
+    /// How many entries were examined.
     seen: u64,
 }
 
 impl<'k> KeptPairs<'k> {
-    /// None.
+    /// Compares no attributes.
     pub(super) fn none(reader: &'k Reader<'_>) -> Self {
         Self {
             store: reader.store(),
@@ -87,7 +88,7 @@ impl<'k> KeptPairs<'k> {
         self.pairs.is_empty()
     }
 
-    /// Takes what was kept of the next entry of those sides that have it; what is not the same on both.
+    /// Reads the attributes of the next entry on the sides that have it; returns the differences.
     pub(super) fn next(&mut self, has_before: bool, has_after: bool) -> Result<Vec<KeptChange>> {
         let (mut changes, mut lost) = (Vec::new(), Vec::new());
         self.pairs
@@ -107,7 +108,7 @@ impl<'k> KeptPairs<'k> {
         Ok(changes)
     }
 
-    /// What is lost of a list is no reason to tell nothing of the trees.
+    /// Stops comparing one kind of attribute: a damaged list is no reason not to compare the trees.
     fn go_without(&self, keep: Keep, error: Error) -> Result<()> {
         if error.kind() != Kind::Corrupt {
             return Err(error);
@@ -165,7 +166,7 @@ impl KeptChange {
     }
 }
 
-/// Names of what `these` has and `those` does not have so.
+/// Returns the names in `these` that `those` lacks or has with another value.
 fn others(these: &Xattrs, those: &Xattrs) -> Vec<Vec<u8>> {
     let others = these
         .iter()
@@ -174,7 +175,8 @@ fn others(these: &Xattrs, those: &Xattrs) -> Vec<Vec<u8>> {
 }
 
 impl Differing {
-    /// Looks on, of `entries` in all, until enough is known; whether anything is left to be told from the entry `at` on.
+    /// Examines entries, of `entries` in all, until enough differences are known. Returns whether there may be any from
+    /// the entry `at` on.
     pub(super) fn look(&mut self, at: u64, entries: u64, kept: &mut KeptPairs<'_>) -> Result<bool> {
         while at >= self.seen && self.seen < entries {
             while self.found.len() < DIFFERING_MAX && self.seen < entries {
@@ -189,14 +191,14 @@ impl Differing {
         Ok(!self.found.is_empty() || self.seen < entries)
     }
 
-    /// What is not the same of the entry `at`.
+    /// Returns the differences of the entry `at`.
     pub(super) fn take(&mut self, at: u64) -> Option<Vec<KeptChange>> {
         let is_it = self.found.front().is_some_and(|(first, _)| *first == at);
         let found = is_it.then(|| self.found.pop_front()).flatten();
         found.map(|(_, changes)| changes)
     }
 
-    /// Whether nothing is left to be told of the entries before `end`.
+    /// Whether no difference is left before the entry `end`.
     pub(super) fn is_done_before(&self, end: u64) -> bool {
         end <= self.seen && self.found.front().is_none_or(|(first, _)| *first >= end)
     }

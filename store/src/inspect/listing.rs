@@ -1,6 +1,6 @@
 //! ls: the namespaces of a store, the refs of a namespace, the entries of a ref.
 //!
-//! Refs come from the log alone; entries read the trees that are listed, and nothing of the files.
+//! Refs come from the log alone. For entries, reads the listed trees, but nothing of the files.
 
 use crate::error::Result;
 use crate::format::{
@@ -11,37 +11,37 @@ use crate::read::{Reader, TimesReader};
 /// How to list.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ListOptions {
-    /// Everything below, not only the entries of one directory.
+    /// List everything below, rather than the entries of one directory.
     pub recursive: bool,
-    /// Modification times too: they are read from a list beside the trees.
+    /// Include modification times, which are read from a separate list.
     pub times: bool,
 }
 
 /// One entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Path from what was listed on; empty for a single file or link itself.
+    /// Path below what was listed; empty if that is a single file or link.
     pub path: Vec<u8>,
-    /// What it stands for.
+    /// What it refers to.
     pub node: Node,
-    /// When it was modified, where times were asked for.
+    /// When it was modified, if times were requested.
     pub time: Option<Time>,
 }
 
-/// A namespace and what is in it.
+/// A namespace and its totals.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct NamespaceLine {
     /// Its name.
     #[serde(rename = "namespace")]
     pub name: Namespace,
-    /// Refs with a version.
+    /// Refs that have a version.
     pub refs: u64,
-    /// What they have.
+    /// Totals of these refs.
     #[serde(flatten)]
     pub kept: Kept,
 }
 
-/// A ref and what is in it.
+/// A ref and its totals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefLine {
     /// Its name.
@@ -50,11 +50,11 @@ pub struct RefLine {
     pub newest: u64,
     /// The newest version.
     pub version: Version,
-    /// What all its versions have.
+    /// Totals of all its versions.
     pub kept: Kept,
 }
 
-/// What versions have, as far as the log knows.
+/// Totals of versions, according to the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Kept {
     /// Live versions.
@@ -64,7 +64,7 @@ pub struct Kept {
 }
 
 impl State {
-    /// The namespaces that have a ref with a version, by name.
+    /// Returns the namespaces that have a ref with a version, by name.
     pub fn namespaces(&self) -> Vec<NamespaceLine> {
         let sums = self.refs.sums().iter();
         let line = |(name, sums): (&Namespace, &RefSums)| NamespaceLine {
@@ -78,7 +78,7 @@ impl State {
         sums.map(line).collect()
     }
 
-    /// The refs of a namespace, or of all, that have a version, by name.
+    /// Iterates over the refs with a version, of a namespace or of all, by name.
     pub fn refs_of(
         &self,
         namespace: Option<&Namespace>,
@@ -105,11 +105,11 @@ impl State {
     }
 }
 
-/// Calls `each` with the entries of what `spec` names, in the order of their paths; a file or link is
-/// its own one entry.
+/// Calls `each` with the entries of what `spec` names, in the order of their paths. A file or link is its own only
+/// entry.
 ///
 /// # Errors
-/// Not found and corrupt as [`Reader`] has them, and what `each` says.
+/// Not found and corrupt as for [`Reader`]; any error of `each`.
 pub fn ls(
     reader: &Reader<'_>,
     spec: &RefSpec,
@@ -140,7 +140,7 @@ pub fn ls(
     }
 }
 
-/// A listing under way.
+/// A listing in progress.
 struct Listing<'l> {
     reader: &'l Reader<'l>,
     recursive: bool,
@@ -149,7 +149,7 @@ struct Listing<'l> {
 }
 
 impl Listing<'_> {
-    /// Tells what lies below a tree. What is open lies on the heap: trees may be deeper than a stack.
+    /// Lists what is below a tree. Open trees are on the heap, since trees may be too deep for the stack.
     fn tree(
         &mut self,
         content: &Content,

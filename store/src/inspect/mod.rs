@@ -1,7 +1,7 @@
-//! inspect: what is in a store, what is different, and what takes how much.
+//! inspect: what a store contains, what differs, and how much space things take.
 //!
-//! Only reads. Results are handed to the caller one by one in the order of paths, so that memory
-//! follows the depth of a tree and not its size.
+//! Only reads. Results are passed to the caller one by one, in the order of paths, so memory depends on the depth of a
+//! tree rather than on its size.
 
 mod contents;
 mod deltas;
@@ -25,7 +25,7 @@ pub use usage::{Usage, usage};
 
 use crate::format::Node;
 
-/// What a path stands for, without its bytes.
+/// What a path refers to, without its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// A regular file.

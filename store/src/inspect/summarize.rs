@@ -1,6 +1,6 @@
-//! summarize: what a namespace or a ref takes, exact under deduplication.
+//! summarize: the space that a namespace or a ref takes, exact in spite of deduplication.
 //!
-//! Anything that cannot be read is an error: a number that leaves something out would be a wrong one.
+//! Anything that cannot be read is an error, because an incomplete number would be wrong.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::graph::shares::{Share, Sum, Tally};
 use crate::read::Reader;
 use crate::store::View;
 
-/// What a namespace or a ref has, and what it takes.
+/// Contents and space of a namespace or a ref.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Summary {
     /// Refs with a live version.
     pub refs: u64,
-    /// Their live versions, or the one that was named.
+    /// Their live versions, or the version that was named.
     pub versions: u64,
     /// Entries of all kinds in the newest version of each ref.
     pub entries: u64,
@@ -25,30 +25,30 @@ pub struct Summary {
     pub bytes: u64,
     /// Bytes of all files in all these versions, as if each were stored whole.
     pub version_bytes: u64,
-    /// Chunks that nothing else in the store needs: what deleting it would give back, in time.
+    /// Chunks that nothing else in the store needs: the space that deleting it would free eventually.
     pub unique: Share,
     /// Chunks that other refs, or other versions, need as well.
     pub shared: Share,
-    /// Chunks that are stored as the difference to others, if there are any.
+    /// Chunks in deltas, if there are any.
     #[serde(skip_serializing_if = "Deltas::is_none")]
     pub deltas: Deltas,
 }
 
-/// What a ref takes beside all others.
+/// The space of one ref compared with all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefShares {
-    /// Which one.
+    /// The ref.
     pub name: RefName,
     /// Chunks that no other ref needs.
     pub unique: Share,
-    /// Chunks that others need as well.
+    /// Chunks that other refs need as well.
     pub shared: Share,
 }
 
-/// Sums up `target`: a namespace, all versions of a ref, or one version. A path in the target is not looked at.
+/// Summarizes `target`: a namespace, all versions of a ref, or one version. Ignores a path in the target.
 ///
 /// # Errors
-/// Not found, when there is nothing of that name; not found and corrupt as [`Reader`] has them.
+/// Not found, when there is nothing of that name; not found and corrupt as for [`Reader`].
 pub fn summarize(reader: &Reader<'_>, target: &Target) -> Result<Summary> {
     let view = reader.view();
     let own = own(&view.state, target)?;
@@ -59,11 +59,11 @@ pub fn summarize(reader: &Reader<'_>, target: &Target) -> Result<Summary> {
     summed(&view, &own, &mine, &theirs)
 }
 
-/// The same of a namespace, and what each of its refs takes, by name. Each ref is walked by itself: what many of them share
-/// is read once for each.
+/// Summarizes a namespace, and the space of each of its refs, by name. Walks each ref separately, so metadata that
+/// several refs share is read once for each.
 ///
 /// # Errors
-/// As [`summarize`].
+/// As for [`summarize`].
 pub fn summarize_refs(
     reader: &Reader<'_>,
     namespace: &Namespace,
@@ -83,7 +83,7 @@ pub fn summarize_refs(
         names.extend(versions.first().map(|(name, ..)| name.clone()));
     }
     let theirs = theirs(reader, &view, &own)?;
-    // Whoever else has a chunk, there is one more owner.
+    // All other refs together are one more owner.
     tally.add(theirs.chunks())?;
     let refs = names.into_iter().zip(tally.shares()?);
     let refs = refs.map(|(name, (unique, shared))| RefShares {
@@ -94,7 +94,7 @@ pub fn summarize_refs(
     Ok((summed(&view, &own, &mine, &theirs)?, refs.collect()))
 }
 
-/// What all versions but these reach.
+/// Returns what all other versions reach.
 fn theirs<'r>(reader: &'r Reader<'r>, view: &Arc<View>, own: &[Owned]) -> Result<Reach<'r>> {
     let theirs = Reach::among(reader, view.clone());
     each_other(&view.state, own, &mut |version| theirs.version(version))?;
@@ -131,7 +131,7 @@ fn summed(view: &View, own: &[Owned], mine: &Reach<'_>, theirs: &Reach<'_>) -> R
 /// A version of a ref and its number.
 type Owned = (RefName, u64, Version);
 
-/// The versions that `target` names, sorted.
+/// Returns the versions that `target` names, sorted.
 fn own(state: &State, target: &Target) -> Result<Vec<Owned>> {
     let (namespace, versions) = match target {
         Target::Namespace(namespace) => {
@@ -158,7 +158,7 @@ fn own(state: &State, target: &Target) -> Result<Vec<Owned>> {
     }
 }
 
-/// Calls `each` with all versions but these.
+/// Calls `each` with all other versions.
 fn each_other(
     state: &State,
     own: &[Owned],
@@ -176,7 +176,7 @@ fn each_other(
     Ok(())
 }
 
-/// What the log alone says; `own` is sorted by ref and version.
+/// Returns the totals that the log alone gives; `own` is sorted by ref and version.
 fn totals(own: &[Owned]) -> Summary {
     let mut summary = Summary::default();
     for (at, (name, _, version)) in own.iter().enumerate() {

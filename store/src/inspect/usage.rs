@@ -1,6 +1,6 @@
-//! usage: what each namespace takes beside all others, in one walk over all of them.
+//! usage: the space that each namespace takes compared with all others, in one walk over all of them.
 //!
-//! Anything that cannot be read is an error: a number that leaves something out would be a wrong one.
+//! Anything that cannot be read is an error, because an incomplete number would be wrong.
 
 use crate::error::Result;
 use crate::format::{Namespace, State};
@@ -10,10 +10,10 @@ use crate::inspect::NamespaceLine;
 use crate::policy;
 use crate::read::Reader;
 
-/// What a namespace has, takes and may take.
+/// Contents, space and quota of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Usage {
-    /// Which one, and what the log says of it.
+    /// The namespace and its totals according to the log.
     #[serde(flatten)]
     pub line: NamespaceLine,
     /// Bytes of all files in all its versions, as if each were stored whole.
@@ -22,17 +22,17 @@ pub struct Usage {
     pub stored_bytes: u64,
     /// Chunks that no other namespace needs.
     pub unique: Share,
-    /// Chunks that others need as well.
+    /// Chunks that other namespaces need as well.
     pub shared: Share,
-    /// Stored bytes that it may take, where a policy limits it.
+    /// How many stored bytes it may take, if a policy sets a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota_bytes: Option<u64>,
 }
 
-/// What each namespace takes, by name. The versions of each are walked once.
+/// Returns the usage of each namespace, by name. Walks the versions of each once.
 ///
 /// # Errors
-/// Not found and corrupt as [`Reader`] has them; interrupted on request.
+/// Not found and corrupt as for [`Reader`]; interrupted on request.
 pub fn usage(reader: &Reader<'_>) -> Result<Vec<Usage>> {
     let walked = by_namespace(reader, |reach, name, state| {
         let mut version_bytes = 0u64;
@@ -47,8 +47,8 @@ pub fn usage(reader: &Reader<'_>) -> Result<Vec<Usage>> {
     Ok(walked.into_iter().map(|(usage, ())| usage).collect())
 }
 
-/// What each namespace takes, by name, and what `walk` found on its way; it reaches all versions of a namespace, and says
-/// how many bytes they have.
+/// Returns the usage of each namespace, by name, with the results of `walk`. `walk` must reach all versions of the
+/// namespace, and return their total size first.
 pub(super) fn by_namespace<T>(
     reader: &Reader<'_>,
     walk: impl Fn(&Reach<'_>, &Namespace, &State) -> Result<(u64, T)>,
