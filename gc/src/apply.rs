@@ -1,9 +1,9 @@
 //! Apply: carries out a plan, one log entry after another, and deletes what the log condemned.
 //!
-//! Every entry is added at exactly the state that its changes are valid for. What others committed since is looked at
-//! first; if it contradicts the plan, the plan is void and nothing more is done. Objects are deleted only after the
-//! entry that condemned them was read back from the log and their grace is over. If a run stops anywhere, the next run
-//! continues from there.
+//! Every entry is added at exactly the state for which its changes are valid. Entries of others are read first; if they
+//! contradict the plan, the plan is void, and nothing more is done. Objects are deleted only after the entry that
+//! condemned them was read back from the log and their grace is over. If a run stops anywhere, the next run continues
+//! from there.
 
 use std::collections::HashSet;
 
@@ -24,23 +24,23 @@ use crate::report::CollectReport;
 use crate::request::{Deadline, Request};
 use crate::usage::Sizes;
 
-/// Bytes of sparse packs after which what was copied of them is committed.
+/// Bytes of sparse packs after which their copies are committed.
 const BATCH_BYTES: u64 = 4 << 30;
-/// Chunks after which the same happens, since each waits in memory.
+/// Number of sparse packs after which their copies are committed, since their rows are kept in memory.
 const BATCH_PACKS: usize = 1024;
 
-/// How carrying out a plan ended.
+/// How a run of a plan ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// All of it was done.
+    /// The plan was carried out.
     Done,
-    /// Time was up, or a signal came; what was done stands.
+    /// The time was over, or the host was asked to stop. What was done stands.
     Stopped,
-    /// Others changed what the plan was made on.
+    /// Others changed the state in a way that contradicts the plan.
     Void,
 }
 
-/// One plan on its way.
+/// One plan that is being carried out.
 pub(crate) struct Session<'s, 'p> {
     pub(crate) store: &'s Store,
     pub(crate) prune: &'p dyn Prune,
@@ -50,16 +50,16 @@ pub(crate) struct Session<'s, 'p> {
     marker: Marker<'s>,
     pub(crate) plan: Plan,
     pub(crate) sizes: Sizes,
-    /// Own objects that no entry has named yet.
+    /// Keys of own objects that no entry names yet.
     pending: HashSet<String>,
-    /// Packs that are copied before what was copied is committed.
+    /// Most packs that are copied before the copies are committed.
     batch_packs: usize,
-    /// Entries that were read back.
+    /// Numbers of entries that were read back.
     pub(crate) confirmed: HashSet<u64>,
     pub(crate) deleted: HashSet<String>,
 }
 
-/// What a commit came to.
+/// The result of a commit.
 pub(crate) enum Commit {
     Made,
     Nothing,
@@ -90,12 +90,12 @@ impl<'s, 'p> Session<'s, 'p> {
         }
     }
 
-    /// Keys of own objects that were uploaded for a plan that came to nothing.
+    /// Keys of own objects that were uploaded and not committed.
     pub(crate) fn into_abandoned(self) -> HashSet<String> {
         self.pending
     }
 
-    /// Deletes, condemns, copies, merges, deletes again, forgets: in the order that makes room first.
+    /// Deletes, condemns, copies, merges, deletes again, forgets: in the order that frees space first.
     pub(crate) fn run(&mut self, report: &mut CollectReport) -> Result<Applied> {
         self.delete_due(report)?;
         self.delete_nameless(report)?;
@@ -113,11 +113,11 @@ impl<'s, 'p> Session<'s, 'p> {
         Ok(Applied::Done)
     }
 
-    /// The first entry: versions, packs that go as they are, and segments that name nothing else.
+    /// Commits the first entry: drops versions, condemns packs, and drops segments that name nothing else.
     fn condemn(&mut self, report: &mut CollectReport) -> Result<Applied> {
         let plan = &self.plan;
         let mut changes = Vec::new();
-        // DESIGN, collector 2: what nobody committed goes through the log like everything else.
+        // DESIGN, collector 2: orphans go through the log like everything else.
         changes.extend(plan.drop.iter().map(|drop| Change::DropRef {
             name: drop.name.clone(),
             version: drop.version,
@@ -126,8 +126,8 @@ impl<'s, 'p> Session<'s, 'p> {
         if !packs.is_empty() {
             changes.push(Change::CondemnPacks { packs });
         }
-        // An orphan becomes live and is dropped at once, so that the log knows it: who uploaded it
-        // finds that out before it is named again.
+        // An orphan segment is added and dropped at once. The log then knows it, so its writer notices that before
+        // naming it again.
         for (segment, bytes) in &plan.orphan_segments {
             changes.push(Change::AddSegment {
                 segment: *segment,
@@ -158,7 +158,7 @@ impl<'s, 'p> Session<'s, 'p> {
         Ok(Applied::Done)
     }
 
-    /// One entry for each batch of sparse packs.
+    /// Copies and condemns sparse packs, with one entry per batch.
     fn repack(&mut self, report: &mut CollectReport) -> Result<Applied> {
         let mut left = self.plan.repack.clone();
         while !left.is_empty() {
@@ -178,7 +178,7 @@ impl<'s, 'p> Session<'s, 'p> {
                 .map(|planned| planned.pack)
                 .collect();
             match self.repack_batch(report, &batch) {
-                // With what one pack frees there may be room for the next.
+                // The space that one pack frees may be enough for the next.
                 Err(error) if error.is_full() && batch.len() > 1 => {
                     self.batch_packs = 1;
                     continue;
@@ -192,7 +192,7 @@ impl<'s, 'p> Session<'s, 'p> {
                     ended => return Ok(ended),
                 },
             }
-            // Full disks first need back what was copied.
+            // On a full disk, the space of copied packs is needed for the next batch.
             self.delete_due(report)?;
         }
         Ok(Applied::Done)
@@ -252,14 +252,14 @@ impl<'s, 'p> Session<'s, 'p> {
         })
     }
 
-    /// Unlinks packs that this process wrote a moment ago and that stand in no segment: nobody else knows
-    /// their names, so no entry is needed. Returns the error that they were too much for.
+    /// Deletes packs that this process has just written and that are in no segment. Nobody else knows their names, so
+    /// no entry is needed. Returns the error for which there was no space.
     fn take_back(&self, own: &[String], full: store::Error) -> Result<Applied> {
         self.prune.delete(own)?;
         Err(full)
     }
 
-    /// Live segments that name only condemned packs once `packs` are, too.
+    /// Drops live segments that will name only condemned packs once `packs` are condemned.
     fn emptied(&self, packs: &HashSet<PackId>) -> Result<Vec<Change>> {
         let mut emptied = Vec::new();
         for segment in self.view.index.segments() {
@@ -318,7 +318,7 @@ impl<'s, 'p> Session<'s, 'p> {
         }
     }
 
-    /// What goes with a segment that has deltas, where another program forgot to say that there are some.
+    /// The change that must precede a segment with deltas, if the log does not say yet that there are deltas.
     fn learned(&self, has_deltas: bool) -> Vec<Change> {
         let learned = self.view.state.features.learned(has_deltas);
         learned.into_iter().collect()
@@ -358,7 +358,7 @@ impl<'s, 'p> Session<'s, 'p> {
         })
     }
 
-    /// Whether `changes` may follow `news`, which brought the log to `state`.
+    /// Whether `changes` may follow `news`, the entries up to `state`.
     fn is_valid(&self, state: &State, news: &[LogEntry], changes: &[Change]) -> Result<bool> {
         let news: Vec<&Change> = news.iter().flat_map(|entry| &entry.changes).collect();
         if news.iter().any(|new| self.contradicts(new, changes)) {
@@ -375,7 +375,7 @@ impl<'s, 'p> Session<'s, 'p> {
         }
     }
 
-    /// Whether a change made by somebody else ends the plan without a closer look.
+    /// Whether another process's change makes the plan void without a closer look.
     fn contradicts(&self, new: &Change, changes: &[Change]) -> bool {
         let drops = |name: &RefName, number: u64| {
             self.plan
@@ -385,17 +385,17 @@ impl<'s, 'p> Session<'s, 'p> {
         };
         match new {
             Change::CondemnPacks { .. } | Change::DropSegment { into: None, .. } => true,
-            // A writer folded it into its own, which offers the same: only who drops it as well is too late.
+            // A writer folded the segment into another that offers the same. Only a plan that drops it as well is void.
             Change::DropSegment {
                 segment: folded, ..
             } => changes
                 .iter()
                 .any(|own| matches!(own, Change::DropSegment { segment, .. } if segment == folded)),
-            // What was the newest version may be gone, so that the plan would empty the ref.
+            // The newest version may have been dropped, so that the plan would empty the ref.
             Change::DropRef { name, .. } => self.plan.drop.iter().any(|drop| drop.name == *name),
             Change::Pin { name, version, .. } => drops(name, *version),
             Change::SetPolicy { .. } => !self.plan.drop.is_empty(),
-            // It may say that there is more to be marked.
+            // The feature may mean that there is more to mark.
             Change::SetFeature { .. } => true,
             Change::AddSegment { segment, .. } => {
                 let mut orphans = self.plan.orphan_segments.iter();
@@ -417,7 +417,7 @@ impl<'s, 'p> Session<'s, 'p> {
             _ => None,
         });
         let added = added.collect();
-        // Before and after: what is forgotten must not be named either.
+        // Checks the states before and after, since forgotten packs must not be named either.
         if self.names_condemned(&index, state, &added)?
             || self.names_condemned(&index, &after, &added)?
         {
@@ -443,8 +443,8 @@ impl<'s, 'p> Session<'s, 'p> {
         Ok(true)
     }
 
-    /// Whether one of the segments `added` names a pack that `state` has condemned, and that no segment named when the
-    /// plan was made: what was folded names what it named before.
+    /// Whether one of the segments `added` names a pack that `state` has condemned. Packs that were named already when
+    /// the plan was made do not count: a fold names the packs of the folded segments.
     fn names_condemned(
         &self,
         index: &Index,

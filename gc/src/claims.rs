@@ -1,7 +1,7 @@
-//! Abandoned claims: those whose beat stood still from one collection to a later one.
+//! Abandoned claims: those whose beat has not changed from one collection to a later one.
 //!
-//! What a collection saw is an object beside the claim, so the next collection may run on another host. Safety does not
-//! depend on claims: if one is deleted while its owner works, work is done twice.
+//! What a collection saw is recorded in an object beside the claim, so the next collection may run on another host.
+//! Safety does not depend on claims: if one is deleted while its owner works, work is done twice.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +14,22 @@ use store::{ClaimId, Error, ErrorKind, Result};
 
 use crate::request::after;
 
-/// The objects of one claim, and what was seen of it before.
+/// The objects of one claim, and what an earlier collection saw of it.
 #[derive(Clone, Debug)]
 pub struct ClaimUse {
     id: ClaimId,
     keys: Vec<String>,
     now: Sight,
     before: Option<Sight>,
-    /// When that was, by the clock of whoever keeps it.
+    /// The time of that collection, by the clock of the store's server.
     since: Option<Timestamp>,
 }
 
 impl ClaimUse {
-    /// All that a listing shows.
+    /// Reads all claims that a listing shows.
     ///
     /// # Errors
-    /// When it cannot be listed or read.
+    /// When they cannot be listed or read.
     pub fn read(remote: &dyn Read) -> Result<Vec<Self>> {
         let mut claims: BTreeMap<ClaimId, Vec<(ClaimPart, ObjectInfo)>> = BTreeMap::new();
         for info in remote.list(CLAIMS_PREFIX)? {
@@ -71,12 +71,12 @@ impl ClaimUse {
         })
     }
 
-    /// Whether nothing has changed since an earlier collection looked.
+    /// Whether nothing has changed since an earlier collection.
     pub fn stands_still(&self) -> bool {
         self.before.as_ref() == Some(&self.now)
     }
 
-    /// Its keys, if it has stood still for `grace_secs`. `now` is by the clock that the times of objects are by.
+    /// The keys of the claim, if nothing has changed for `grace_secs`. `now` is by the clock of the store's server.
     pub(crate) fn idle(&self, grace_secs: u64, now: Timestamp) -> &[String] {
         let is_over = self
             .since
@@ -87,7 +87,7 @@ impl ClaimUse {
         }
     }
 
-    /// What this collection leaves for the next one; nothing, where it would say the same.
+    /// What this collection records for the next one; none, if that is recorded already.
     pub(crate) fn note(&self) -> Option<(String, Bytes)> {
         if self.stands_still() {
             return None;

@@ -1,4 +1,4 @@
-//! A collection from end to end: look, plan, carry out; if others changed the state, start again.
+//! A collection from end to end: look, plan, apply; if others changed the state, start again.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use crate::plan::Uploads;
 use crate::report::CollectReport;
 use crate::request::{Deadline, Request};
 
-/// How long plans may be void, one after another.
+/// For how long plans may be void one after another.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// Collects the garbage of `store`, whose objects `prune` may delete.
+/// Collects the garbage of `store`; `prune` deletes its objects.
 ///
 /// # Errors
 /// Invalid input, for a store of a single writer unless the request is exclusive. If anything cannot be read, an error
@@ -49,7 +49,7 @@ pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Co
         report.live = planned.live;
         report.over.clone_from(&planned.over);
         report.shared.clone_from(&planned.shared);
-        // Warnings that people have seen are repeated.
+        // A note would suppress the warnings in later runs.
         let idle = planned.idle.clone().filter(|_| store.warnings().is_empty());
         if !request.dry_run {
             let mut session = Session::new(store, prune, request, planned, deadline);
@@ -62,7 +62,7 @@ pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Co
                     System.pause(tries);
                     continue;
                 }
-                // What was done stands, and the next run continues.
+                // If anything was done, it stands, and the next run continues.
                 if is_over && report.entries.is_empty() && report.freed_objects == 0 {
                     break;
                 }

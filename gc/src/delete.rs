@@ -1,7 +1,7 @@
-//! Delete: objects that the log condemned, once their grace is over; then the log forgets them.
+//! Delete: removes objects that the log condemned once their grace is over; then the log forgets them.
 //!
 //! This is the only place that deletes. Before an object is deleted, the entry that condemned it is read back and made
-//! durable. Deleting twice is harmless, so any number of collectors may do it at once.
+//! durable. Deleting twice is harmless, so any number of collectors may do it concurrently.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,7 +14,7 @@ use crate::apply::{Applied, Commit, Session};
 use crate::plan::{is_due, waiting};
 use crate::report::CollectReport;
 
-/// Keys that one request deletes.
+/// Most keys that one request deletes.
 const DELETE_KEYS: usize = 1000;
 
 impl Session<'_, '_> {
@@ -62,8 +62,7 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// What no entry names: uploads that dead processes left, checkpoints and uses that newer ones stand for, claims
-    /// that nobody beats for.
+    /// Deletes what no entry names: uploads of dead processes, superseded checkpoints and uses, abandoned claims.
     pub(crate) fn delete_nameless(&mut self, report: &mut CollectReport) -> Result<()> {
         // DESIGN, collector 8: no entry needs to name these.
         let doomed = || self.plan.stale_uploads.iter().chain(&self.plan.checkpoints);
@@ -77,7 +76,7 @@ impl Session<'_, '_> {
             self.prune.delete(keys)?;
         }
         for (key, sight) in &self.plan.sights {
-            // Without it a claim stays for one collection more.
+            // If this fails, the claim stays for one more collection.
             drop(self.prune.put(key, sight.clone()));
         }
         report.freed_objects += keys.len() as u64;
@@ -107,7 +106,7 @@ impl Session<'_, '_> {
             return Ok(Applied::Done);
         }
         // DESIGN, collector 6.
-        // A listing may have come late: only a delete that was answered says that an object is gone.
+        // A listing may be outdated. Only a successful delete proves that an object is gone.
         let keys = packs
             .iter()
             .map(|(id, condemned)| (pack_key(*id), *condemned))
@@ -129,7 +128,7 @@ impl Session<'_, '_> {
         }
     }
 
-    /// What waits for its grace now.
+    /// Reports what still waits for its grace.
     pub(crate) fn held(&self, report: &mut CollectReport) {
         let state = &self.view.state;
         let packs = state

@@ -1,8 +1,8 @@
-//! Idle: if a collection finds nothing to do, it leaves a note for the next one on this host, which then need not look.
+//! Idle: if a collection finds nothing to do, it leaves a note on this host, so that the next one need not look.
 //!
 //! If the last entry is the same, so is the state; if the listing is the same, so are the packs. What becomes garbage
-//! by time alone is computed from the state each time; other garbage (an upload that died, damage) is looked for once a
-//! day. If the note is lost, that only costs time.
+//! by time alone is computed from the state each time. Other garbage (an upload that died, damage) is looked for once a
+//! day. Losing the note only costs time.
 
 use std::path::PathBuf;
 
@@ -17,14 +17,14 @@ use crate::report::{CollectReport, Live};
 use crate::request::{Request, after};
 use crate::usage::{Listed, Usage, pack_objects};
 
-/// How long nobody looks.
+/// For how long a note replaces a look.
 const SECS_MAX: u64 = 24 * 3600;
 
-/// What a collection found, and of what.
+/// The result of a collection that found nothing to do, and what it depends on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Note {
     entry: EntryId,
-    /// A hash of the rules that it went by.
+    /// A hash of the rules that were applied.
     asked: String,
     /// A hash of the listing of packs.
     packs: String,
@@ -35,7 +35,7 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// That there is nothing to do at `state`, and that nothing waits, if `plan` says so.
+    /// The note that there is nothing to do at `state` and nothing waits, if `plan` says so.
     pub(crate) fn of(
         state: &State,
         usage: &Usage,
@@ -68,7 +68,7 @@ impl Note {
         })
     }
 
-    /// Leaves it for the next one. That this fails costs time.
+    /// Writes the note. A failure only costs time.
     pub(crate) fn leave(&self, store: &Store) {
         if let (Some(path), Ok(text)) = (path(store), seal(self)) {
             drop(path.parent().map(std::fs::create_dir_all));
@@ -76,7 +76,7 @@ impl Note {
         }
     }
 
-    /// What a collection says that need not look, by what an earlier one left.
+    /// The report of a collection that need not look, because an earlier one left a note.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -124,7 +124,7 @@ impl Note {
     }
 }
 
-/// Whether versions may go because of bytes, which a state does not tell.
+/// Whether versions may be dropped because of their bytes, which the state alone does not tell.
 fn is_limited(state: &State, request: &Request) -> bool {
     let policy = request.policy.in_force(state);
     policy.bytes_max().is_some()

@@ -2,14 +2,15 @@
 //!
 //! The order of a collection, in which a newcomer should also read the files:
 //!
-//! - `request`: what to collect and how far. [`policy`] (pure): which versions retention gives up; `limits`: which ones
-//!   size limits give up; `versions`: those that stay, class by class.
-//! - `claims`: abandoned ones. `look`: one state that does not change. [`mark`]: which chunks its versions reach; fails
-//!   closed. [`usage`]: how much of each pack that is; `spared`: what young passes hold; `recent_drops`: what people
-//!   still ask about.
-//! - [`plan`] (pure): what to do about it. [`apply`]: one log entry after the other, each valid for exactly the state it
-//!   is committed at; `repack` writes what is kept to a new place first, `delete` takes what is left.
-//! - [`collect()`] runs them; [`report`] says what was done; `idle` tells the next one that there was nothing to do.
+//! - `request`: what to collect, and how far. [`policy`] (pure): which versions retention drops; `limits`: which ones
+//!   size limits drop; `versions`: those that stay, by class.
+//! - `claims`: abandoned claims. `look`: looks at one state. [`mark`]: which chunks its versions reach; fails closed.
+//!   [`usage`]: how much of each pack that is; `spared`: what unfinished passes have committed; `recent_drops`:
+//!   recently dropped versions, for the report.
+//! - [`plan`] (pure): what to do. [`apply`]: one log entry after another, each valid for exactly the state at which it
+//!   is committed. `repack` first copies what is kept, `delete` deletes the rest.
+//! - [`collect()`] runs all of them. [`report`] says what was done. `idle` tells the next run that there was nothing to
+//!   do.
 
 pub mod apply;
 pub mod claims;

@@ -1,8 +1,8 @@
-//! Evict: the versions that size limits give up, in the order of their last use.
+//! Evict: the versions that size limits drop, least recently used first.
 //!
-//! A put is a use, and so is each day on which a version was got or materialized. Pinned versions count and stay. The
-//! newest version of each ref stays too, unless the run was told otherwise. A version that would free next to nothing
-//! stays as well: others need its bytes.
+//! A put is a use, and so is each day on which a version was read by a get or a materialization. Pinned versions count
+//! and stay. So does the newest version of each ref, unless the run was told otherwise. A version that would free next
+//! to nothing stays as well: others need its bytes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,11 +19,11 @@ use crate::policy::{Drop, Policy, Why};
 use crate::report::Over;
 use crate::versions::{Named, names, versions};
 
-/// A version goes for its size only when at least one part in so many of what it takes comes back. With the
-/// data in use elsewhere, that of its times alone is no gain.
+/// A version is dropped for its size only if this frees at least one part in this many of its bytes. If other versions
+/// use its data, the bytes of its times alone are not worth it.
 const WORTH: u64 = 100;
 
-/// What limits of size go by.
+/// What size limits depend on.
 pub(crate) struct Size<'l> {
     pub(crate) store: &'l Store,
     pub(crate) reader: &'l Reader<'l>,
@@ -33,8 +33,8 @@ pub(crate) struct Size<'l> {
 }
 
 impl Size<'_> {
-    /// Adds to `drops` what limits of size want: first what was not used for longest, pinned versions never.
-    /// Returns the limits that do not hold all the same.
+    /// Adds to `drops` what size limits require: least recently used first, never pinned versions. Returns the limits
+    /// that are exceeded nevertheless.
     pub(crate) fn evict(&self, policy: &Policy, drops: &mut BTreeSet<Drop>) -> Result<Vec<Over>> {
         let mut over = Vec::new();
         let mut namespaces: BTreeMap<String, u64> = BTreeMap::new();
@@ -58,7 +58,7 @@ impl Size<'_> {
         Ok(over)
     }
 
-    /// Returns the bytes that what stays takes.
+    /// Adds the versions beyond one limit to `drops`. Returns the bytes of those that stay.
     fn evict_beyond(
         &self,
         most: u64,
@@ -87,7 +87,8 @@ impl Size<'_> {
             let is_newest = newest.get(name) == Some(number);
             version.pinned || (is_newest && !policy.given.may_drop_newest)
         };
-        // What stays comes first, then what was used of late: what no longer fits behind them was not used for longest.
+        // Versions that must stay come first, then recently used ones. What does not fit behind them was not used for
+        // longest.
         kept.sort_by_key(|named| {
             let (name, number, version) = named;
             let last_use = Reverse(self.last_use(named));
@@ -122,7 +123,7 @@ impl Size<'_> {
         Ok(left.stored_bytes())
     }
 
-    /// How many of `versions`, from the first on, take at most `most` bytes together, and how many bytes.
+    /// How many of `versions`, from the first on, take at most `most` bytes together, and how many bytes they take.
     fn fitting(&self, versions: &[Named], most: u64) -> Result<(usize, u64)> {
         let marker = Marker::new(self.store, self.view);
         for (at, named) in versions.iter().enumerate() {
@@ -135,7 +136,7 @@ impl Size<'_> {
         Ok((versions.len(), marker.stored_bytes()))
     }
 
-    /// Those of `over` whose end gives back what is worth it: bytes that none of `fixed` needs.
+    /// The versions of `over` whose removal frees enough bytes that none of `fixed` needs.
     fn freeing<'n>(
         &self,
         fixed: impl Iterator<Item = &'n Named>,
@@ -168,7 +169,7 @@ impl Size<'_> {
         marker.version(self.reader, &format!("{name}@{number}"), version)
     }
 
-    /// The put is a use, too. What came back was used as what it was.
+    /// The last use of a version; its put is a use, too. A restored version keeps the uses of its original.
     fn last_use(&self, (name, number, version): &Named) -> LastUse {
         let ranked = self.view.state.ranked(name, *number, version);
         let put = LastUse {
@@ -184,7 +185,7 @@ impl Size<'_> {
     }
 }
 
-/// When a version was of use; of two on one day the one that was read is the later.
+/// The day of a version's last use. On the same day, a read counts as later than a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct LastUse {
     day: Date,

@@ -1,4 +1,4 @@
-//! Look: one state that does not change, what is live in it, and what to do about the rest.
+//! Look: one state, what is live in it, and what to do about the rest.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -21,10 +21,10 @@ use crate::request::Request;
 use crate::usage::{Sizes, Usage};
 use crate::versions::{Class, each_of};
 
-/// How many states in a row may be gone before they were looked at.
+/// How many states in a row may become outdated during a look.
 const LOOKS_MAX: u32 = 32;
 
-/// What was seen of one state, and what to do about it.
+/// What was found in one state, and what to do about it.
 pub(crate) struct Planned<'s> {
     pub(crate) view: View,
     pub(crate) marker: Marker<'s>,
@@ -33,11 +33,11 @@ pub(crate) struct Planned<'s> {
     pub(crate) over: Vec<Over>,
     pub(crate) live: Live,
     pub(crate) shared: BTreeMap<RefName, u64>,
-    /// That there was nothing to do, for the next one to know.
+    /// The note for the next run, if there was nothing to do.
     pub(crate) idle: Option<Note>,
 }
 
-/// Looks at the newest state until a look succeeds that nobody disturbed.
+/// Looks at the newest state, again until no other collector interferes.
 pub(crate) fn look<'s>(
     store: &'s Store,
     prune: &dyn Prune,
@@ -50,7 +50,7 @@ pub(crate) fn look<'s>(
         store.check_writable(&view.state)?;
         let base = view.state.number;
         match look_at(store, prune, request, uploads, view) {
-            // Another collector may have moved what was looked at; in a state that stands still it is damage.
+            // Another collector may have moved objects meanwhile. If the state has not changed, it is damage.
             Err(error)
                 if may_be_moved(&error) && tries < LOOKS_MAX && store.state()?.number != base => {}
             looked => return looked,
@@ -67,7 +67,7 @@ fn look_at<'s>(
     view: View,
 ) -> Result<Planned<'s>> {
     let now = (request.clock)();
-    // A flipped bit in a segment could lead to the wrong pack, so that is found out before anything is planned.
+    // A flipped bit in a segment could lead to the wrong pack, so segments are checked before anything is planned.
     check_segments(&view.index.segments().collect::<Vec<_>>())?;
     let reader = Reader::at(store, view.clone());
     let policy = request.policy.in_force(&view.state);
@@ -88,7 +88,8 @@ fn look_at<'s>(
     usage.count(&marker, &view.state)?;
     check_packs(prune, &usage)?;
     let strange = strange(&view.state, &usage);
-    // What no entry names goes in the end, so it is asked before whether the log is all there, and of this store.
+    // Objects that no entry names will be deleted, so first check that they belong to this store and that its log is
+    // whole.
     if let Some(witness) = witness::ask(prune, &view.state, &strange)? {
         return Err(witness.damage);
     }
@@ -113,7 +114,7 @@ fn look_at<'s>(
     })
 }
 
-/// The checkpoints that those which stay are written on.
+/// The checkpoints that the remaining ones build on.
 fn layers(store: &Store, state: &State, usage: &Usage) -> Result<HashSet<u64>> {
     let left = checkpoints_left(&usage.checkpoints, state);
     let mut layers = HashSet::new();
@@ -125,7 +126,7 @@ fn layers(store: &Store, state: &State, usage: &Usage) -> Result<HashSet<u64>> {
     Ok(layers)
 }
 
-/// A pack that lives and is not there: deleting anything now might take the last copy of what was in it.
+/// Fails when a live pack is missing: deleting anything now might destroy the last copy of its content.
 fn check_packs(prune: &dyn Prune, usage: &Usage) -> Result<()> {
     let listed: HashSet<_> = usage.pack_objects.iter().map(|object| object.id).collect();
     let missing = usage
@@ -153,7 +154,7 @@ fn strange(state: &State, usage: &Usage) -> Vec<String> {
     packs.chain(segments).collect()
 }
 
-/// Marks what stays, class after class, so that each byte is explained by the first that needs it.
+/// Marks what stays, class by class, so that each byte is attributed to the first class that needs it.
 fn mark<'s>(
     store: &'s Store,
     reader: &Reader<'s>,
@@ -193,14 +194,14 @@ fn mark<'s>(
     Ok((marker, live, shared))
 }
 
-/// What the versions that go now, and those that went lately, reach; none when there are none.
+/// What is reached by versions that are being dropped or were dropped recently; none, if there are none.
 fn reached_by_drops(
     store: &Store,
     reader: &Reader<'_>,
     view: &View,
     drops: &BTreeSet<Drop>,
 ) -> Option<store::index::Marks> {
-    // Damage far back in the log is for a verification to name; here it makes a report shorter.
+    // Verification reports damage far back in the log. Here it only makes a report shorter.
     let gone = recent_drops::dropped(store, &view.state).unwrap_or_default();
     let going = drops
         .iter()

@@ -1,7 +1,7 @@
-//! Mark: which chunks of a state the live versions reach, as one bit for each chunk.
+//! Mark: which chunks of a state its live versions reach, as one bit per chunk.
 //!
-//! It fails closed: anything that cannot be read is an error that names it, never an empty tree. What was seen once is
-//! not walked again, so the cost depends on the unique metadata.
+//! It fails closed: anything that cannot be read is an error that names it, never an empty tree. Nothing is walked
+//! twice, so the cost depends on the unique metadata.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,15 +13,15 @@ use store::index::{Index, Location, Marks, Position};
 use store::read::Reader;
 use store::{ChunkId, Error, Kind, Remedy, Result, Store, View};
 
-/// The marks of one state, and what it takes to add to them.
+/// The marks of one state, and what is needed to add marks.
 #[derive(Debug)]
 pub struct Marker<'s> {
     store: &'s Store,
-    /// The index that the marks are positions of.
+    /// The index; marks are positions in it.
     index: Index,
     seen: Seen,
     stored_bytes: AtomicU64,
-    /// Chunks that a version reached which was dropped: those reached all the same are shared.
+    /// Chunks that dropped versions reach. If a live version reaches them as well, they are shared.
     watched: Option<Marks>,
     watched_bytes: AtomicU64,
 }
@@ -31,15 +31,15 @@ struct After<'w, 's> {
     marker: &'w Marker<'s>,
     /// The index after a commit that is about to be made.
     index: &'w Index,
-    /// Chunks that only segments newer than the marks hold.
+    /// Chunks that only segments newer than the marks have.
     newer: Mutex<HashSet<(ChunkId, Part)>>,
 }
 
-/// Marks what can be read, and goes on where something cannot.
+/// Marks what can be read, and ignores what cannot.
 struct AsFarAsPossible<'w, 's>(&'w Marker<'s>);
 
 impl<'s> Marker<'s> {
-    /// Nothing marked, in the index of `view`.
+    /// Starts without marks, for the index of `view`.
     pub fn new(store: &'s Store, view: &View) -> Self {
         let index = view.index.clone();
         Self {
@@ -52,14 +52,15 @@ impl<'s> Marker<'s> {
         }
     }
 
-    /// Counts from now on what is newly reached of `watched`, marks of the same index.
+    /// Makes the marker count the bytes of chunks in `watched` that it reaches from now on. `watched` must be of its
+    /// index.
     #[must_use]
     pub fn watching(mut self, watched: Marks) -> Self {
         self.watched = Some(watched);
         self
     }
 
-    /// Marks all that `version` reaches; `name` stands in errors.
+    /// Marks everything that `version` reaches; errors mention `name`.
     ///
     /// # Errors
     /// Corrupt or not found, naming what cannot be read; interrupted on request.
@@ -68,11 +69,11 @@ impl<'s> Marker<'s> {
         walked.map_err(|error| error.within(name))
     }
 
-    /// Marks all that `version` reaches beyond what is marked, and makes sure that `after` offers all
-    /// of that: for versions that appeared while a plan was carried out.
+    /// Marks everything that `version` reaches beyond the existing marks, and checks that `after` offers it: for
+    /// versions that appeared while a plan was carried out.
     ///
     /// # Errors
-    /// Conflict, when `after` lacks a chunk; else as [`Self::version`].
+    /// Conflict, when `after` lacks a chunk; otherwise as [`Self::version`].
     pub fn version_in(
         &self,
         reader: &Reader<'_>,
@@ -94,7 +95,7 @@ impl<'s> Marker<'s> {
         self.seen.reached().has(position)
     }
 
-    /// The chunks reached.
+    /// The marked chunks.
     pub fn reached(&self) -> &Marks {
         self.seen.reached()
     }
@@ -104,12 +105,12 @@ impl<'s> Marker<'s> {
         &self.index
     }
 
-    /// Stored bytes of the chunks reached so far: their share of their frames.
+    /// Stored bytes of the marked chunks: their share of their frames.
     pub fn stored_bytes(&self) -> u64 {
         self.stored_bytes.load(Ordering::Relaxed)
     }
 
-    /// The same, of the watched ones only.
+    /// The same for watched chunks only.
     pub fn watched_bytes(&self) -> u64 {
         self.watched_bytes.load(Ordering::Relaxed)
     }
@@ -126,14 +127,14 @@ impl<'s> Marker<'s> {
         }
     }
 
-    /// Marks a chunk of its own index as reached; where it lies, when it was not marked before.
+    /// Marks a chunk of the index. Returns its location, if it was not marked before.
     fn reach(&self, at: Position) -> Result<Option<Location>> {
         if !self.seen.reach(at) {
             return Ok(None);
         }
         let (_, location) = self.index.at(at)?;
         self.count(at, &location);
-        // Whatever needs a delta needs its bases, if they are plain.
+        // Whatever needs a delta needs its bases, too, if they are plain.
         for base in self.index.bases(at, &location)? {
             self.reach_base(&base)?;
         }
@@ -167,8 +168,8 @@ impl Visit for Marker<'_> {
         Ok(at.is_none_or(|at| self.seen.enter(at, part)))
     }
 
-    /// The list of times is no part of what a version is, so one that is lost holds up nothing: what is left of it
-    /// helps nobody. Anything else ends the mark.
+    /// Warns of a lost list of times, which is no part of a version's identity: what is left of the list helps nobody.
+    /// Any other error ends the mark.
     fn unread(&self, what: Unread, error: Error) -> Result<()> {
         if what != Unread::Times || error.kind() != Kind::Corrupt {
             return Err(error);
@@ -180,7 +181,7 @@ impl Visit for Marker<'_> {
 }
 
 impl After<'_, '_> {
-    /// Where a chunk is after the commit. If that is in a delta, what is done next must leave its bases, too.
+    /// The location of a chunk after the commit. If it is in a delta, later steps must keep its bases, too.
     fn newer(&self, id: &ChunkId) -> Result<Location> {
         let taken = || {
             Error::conflict(format!(
@@ -233,7 +234,7 @@ impl Visit for AsFarAsPossible<'_, '_> {
         self.0.enter(id, part)
     }
 
-    /// What is gone already is not held by anybody: the error says no more than that.
+    /// Ignores what cannot be read: nothing can be shared with it.
     fn unread(&self, _what: Unread, _error: Error) -> Result<()> {
         Ok(())
     }
@@ -248,14 +249,14 @@ pub(crate) fn reached_by<'v>(
 ) -> Marks {
     let marker = Marker::new(store, view);
     for version in versions {
-        // No more than that can be had, and it is for people.
+        // Errors are ignored, since the result is for people only.
         drop(Walk::in_order(reader, &AsFarAsPossible(&marker)).version(version));
     }
     marker.seen.into_reached()
 }
 
-/// Whether an error may be the work of another collector rather than damage. What is missing below a live version
-/// counts as corrupt, and so does what a quicker collector has moved: only a state that stood still tells them apart.
+/// Whether an error may be caused by another collector rather than by damage. A chunk that a live version lacks counts
+/// as corrupt, even if a faster collector has moved it: only a state that has not changed tells the two apart.
 pub(crate) fn may_be_moved(error: &Error) -> bool {
     matches!(
         error.kind(),

@@ -1,8 +1,7 @@
 //! Plan (pure): computes from a state and its usage what a collection does, in order.
 //!
-//! A dry run prints the very value that is carried out. Wholly dead packs go first, since that needs no space; sparse
-//! packs are copied only as far as the share of unused bytes is above the limit. A plan is valid for the state it was
-//! made on.
+//! A dry run prints exactly the value that is carried out. Dead packs go first, since that needs no space. Sparse packs
+//! are copied only until the share of unused bytes is below the limit. A plan is valid for the state it was made on.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -23,101 +22,100 @@ use crate::usage::{Doomed, PackUse, SegmentUse, Usage};
 
 /// More live segments than this are merged, since each is one more lookup for every chunk.
 pub const SEGMENTS_MAX: usize = 64;
-/// So many are left when that happens.
+/// How many segments a merge leaves.
 const SEGMENTS_LEFT: usize = 32;
-/// The newest checkpoints are kept, more than one in case that it is damaged, and one some way before, from which
-/// reports look back.
+/// The newest checkpoints are kept: more than one in case that it is damaged, and one some way before for reports that
+/// look back.
 const CHECKPOINTS_LEFT: usize = 2;
-/// A segment is rewritten if at least one in so many of its chunks lies in condemned packs.
+/// A segment is rewritten if at least one in this many of its chunks is in condemned packs.
 const DEAD_SHARE: u64 = 4;
-/// Uploads in progress touch their file all the time; younger ones than this are left alone unless it is known that
-/// nobody writes them.
+/// An upload in progress touches its file all the time. Younger files are left alone, unless it is known that nobody
+/// writes them.
 const UPLOAD_AGE_SECS_MIN: u64 = 3600;
-/// Memory that a frame costs while segments are merged.
+/// Memory per frame while segments are merged.
 const MERGE_FRAME_BYTES: u64 = 28;
 
 /// What a collection does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Plan {
-    /// The log entry whose state it is for.
+    /// The number of the log entry for whose state the plan is.
     pub base: u64,
     /// Objects whose grace is over: deleted first, since that makes room.
     pub delete: Vec<Doomed>,
-    /// What dead uploads left behind: deleted with them.
+    /// Files of dead uploads, deleted in the same step.
     pub stale_uploads: Vec<Doomed>,
-    /// Checkpoints that newer ones stand for: deleted with them.
+    /// Superseded checkpoints, deleted in the same step.
     pub checkpoints: Vec<Doomed>,
-    /// Uses that say nothing any more: deleted with them.
+    /// Keys of obsolete uses, deleted in the same step.
     pub uses: Vec<String>,
-    /// Objects of claims that stood still since an earlier collection: deleted with them.
+    /// Keys of claims that have not changed since an earlier collection, deleted in the same step.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<String>,
-    /// What is left for the next collection to compare claims with.
+    /// What the next collection compares claims with.
     #[serde(skip)]
     pub sights: Vec<(String, Bytes)>,
-    /// Versions that are dropped.
+    /// Versions to drop.
     pub drop: Vec<Drop>,
-    /// Packs that are condemned as they are.
+    /// Packs to condemn without copying anything.
     pub condemn: Vec<PlannedPack>,
-    /// Segments that only name condemned packs then.
+    /// Segments that then name only condemned packs.
     pub drop_segments: Vec<SegmentId>,
     /// Segments that were never committed, with their bytes.
     pub orphan_segments: Vec<(SegmentId, u64)>,
     /// Packs whose live chunks are copied before they are condemned.
     pub repack: Vec<PlannedPack>,
-    /// Segments that are merged into one.
+    /// Segments to merge into one.
     pub merge: Vec<SegmentId>,
     /// What stays, and why.
     pub held: Held,
 }
 
-/// A pack that goes.
+/// A pack to remove.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedPack {
-    /// Its name.
+    /// Its id.
     pub pack: PackId,
-    /// Its bytes.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Those that no live chunk needs.
+    /// Bytes of it that no live chunk needs.
     pub unused_bytes: u64,
-    /// Why it goes.
+    /// Why it is removed.
     pub why: PackFate,
 }
 
-/// Why a pack goes.
+/// Why a pack is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PackFate {
-    /// Nothing in it lives.
+    /// Nothing in it is live.
     Dead,
     /// It was uploaded and never committed.
     Orphan,
-    /// Little in it lives.
+    /// Little in it is live.
     Sparse,
-    /// It is far below the size of a pack, and joined with others like it.
+    /// It is far below the usual size, and is joined with similar ones.
     Small,
 }
 
-/// What is not freed by a plan, and until when.
+/// What a plan does not free, and until when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Held {
     /// Condemned objects within their grace.
     pub by_grace: Wait,
-    /// Objects that nobody committed, or that passes committed which have not ended, and that are young enough for
-    /// somebody to go on with them.
+    /// Young objects that a writer may still need: not committed yet, or committed by a pass that has not ended.
     pub by_age: Wait,
-    /// Unused bytes inside of packs that stay.
+    /// Unused bytes in packs that stay.
     pub unused_bytes: u64,
-    /// Bytes of packs that stay, the unused ones included.
+    /// Bytes of packs that stay, including unused ones.
     pub kept_bytes: u64,
 }
 
 /// Bytes that wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Wait {
-    /// How many.
+    /// The number of bytes.
     pub bytes: u64,
-    /// When the last of them may go.
+    /// When the last of them may be freed.
     pub until: Option<Timestamp>,
 }
 
@@ -139,19 +137,19 @@ impl Plan {
             }
     }
 
-    /// Everything that its first entry condemns.
+    /// The packs that the first entry condemns.
     pub fn condemned(&self) -> impl Iterator<Item = PackId> {
         self.condemn.iter().map(|planned| planned.pack)
     }
 }
 
-/// What a run knows of uploads from the plans that it made before.
+/// What a run knows of uploads from its earlier plans.
 #[derive(Clone, Debug, Default)]
 pub struct Uploads {
-    /// Objects, named by key, of which it is known that nobody will commit them.
+    /// Keys of objects that nobody will commit.
     pub abandoned: HashSet<String>,
-    /// Those that were there, and named by nothing, when the run began. What appeared since is never old, whatever
-    /// the age that is asked for: beside busy writers no plan would stand.
+    /// Keys of unnamed objects that existed when the run began. Later ones never count as old, whatever minimum age is
+    /// requested: beside busy writers, every plan would become void.
     pub first: Option<HashSet<String>>,
 }
 
@@ -215,7 +213,7 @@ pub fn is_due(condemned: &Condemned, grace_secs: u64, now: Timestamp) -> bool {
     grace_secs == 0 || after(condemned.time, grace_secs) <= now
 }
 
-/// What waits for its grace: bytes of objects, and what condemned each.
+/// The bytes of objects that wait for their grace, given their sizes and what condemned them.
 pub(crate) fn waiting<'c>(
     objects: impl Iterator<Item = (u64, &'c Condemned)>,
     grace_secs: u64,
@@ -246,7 +244,7 @@ fn delete(plan: &mut Plan, state: &State, usage: &Usage, options: &Options, now:
     }
     let mut checkpoints = usage.checkpoints.clone();
     checkpoints.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
-    // Newer than the state are only those of processes that commit right now, and they stand for no other yet.
+    // A checkpoint that is newer than the state belongs to a process that commits right now, and supersedes none yet.
     checkpoints.retain(|(number, _)| *number <= state.number);
     let left = checkpoints_left(&usage.checkpoints, state);
     plan.checkpoints = checkpoints
@@ -275,7 +273,7 @@ fn delete(plan: &mut Plan, state: &State, usage: &Usage, options: &Options, now:
     }
 }
 
-/// Keys of uses of versions that live no more, and of those before the last.
+/// Keys of uses of versions that are not live, and of all uses of a version before the last.
 ///
 /// # Errors
 /// When the state cannot be read.
@@ -304,7 +302,7 @@ pub(crate) fn idle_uses(state: &State, uses: &Uses, now: Timestamp) -> Result<Ve
     Ok(idle)
 }
 
-/// Packs and segments that are there and that the log has never heard of.
+/// Adds packs and segments that exist without any entry in the log.
 fn orphans(
     plan: &mut Plan,
     state: &State,
@@ -347,7 +345,7 @@ fn orphans(
     }
 }
 
-/// The most wasteful packs, until what the others waste together is below the limit.
+/// The most wasteful packs, until the others together waste less than the limit.
 fn sparse(live: &[&PackUse], options: &Options) -> HashSet<PackId> {
     let mut by_waste = live.to_vec();
     let waste = |pack: &PackUse| {
@@ -375,7 +373,7 @@ fn sparse(live: &[&PackUse], options: &Options) -> HashSet<PackId> {
     sparse
 }
 
-/// The small packs that are copied together, of those that are not copied anyway.
+/// The small packs to copy together, among those that are not copied anyway.
 fn joined(
     live: &[&PackUse],
     sparse: &HashSet<PackId>,
@@ -392,7 +390,7 @@ fn joined(
     small(&left, usage.whole_pack_bytes, budget.saturating_sub(copied))
 }
 
-/// Which segments name nothing any more, and which are worth rewriting.
+/// Selects the segments to drop and to merge.
 fn segments(
     plan: &mut Plan,
     state: &State,
@@ -408,7 +406,7 @@ fn segments(
         .segments
         .iter()
         .partition(|segment| segment.names_only(&condemned));
-    // What is merged belongs to no pass any more.
+    // A merged segment belongs to no pass any more, so segments of unfinished passes are left alone.
     left.retain(|segment| !spared.contains(&segment.segment));
     plan.drop_segments = empty.iter().map(|segment| segment.segment).collect();
     let copied: HashSet<PackId> = plan.repack.iter().map(|planned| planned.pack).collect();
@@ -416,7 +414,7 @@ fn segments(
     plan.merge = merge(&left, &gone, options);
 }
 
-/// Segments with many dead chunks, and the smallest ones when there are too many.
+/// Segments with many dead chunks, and the smallest ones if there are too many.
 fn merge(segments: &[&SegmentUse], gone: &HashSet<PackId>, options: &Options) -> Vec<SegmentId> {
     let mut left: Vec<&SegmentUse> = segments
         .iter()
@@ -442,7 +440,7 @@ fn merge(segments: &[&SegmentUse], gone: &HashSet<PackId>, options: &Options) ->
 }
 
 impl SegmentUse {
-    /// Whether every pack that it names is one of `packs`.
+    /// Whether all packs that it names are in `packs`.
     fn names_only(&self, packs: &HashSet<PackId>) -> bool {
         self.packs.iter().all(|(pack, _)| packs.contains(pack))
     }
@@ -456,7 +454,7 @@ impl SegmentUse {
     }
 }
 
-/// Which of these checkpoints stay, but for what they are written on.
+/// The checkpoints that stay, without those that they build on.
 pub(crate) fn checkpoints_left(there: &[(u64, Doomed)], state: &State) -> Vec<u64> {
     let numbers = there.iter().map(|(number, _)| *number);
     let mut numbers: Vec<u64> = numbers.filter(|number| *number <= state.number).collect();
@@ -494,7 +492,7 @@ mod tests {
         PackId([number; 16])
     }
 
-    /// Pack `number` of 1000 bytes, `live` of them in use.
+    /// Pack `number` of 1000 bytes, `live` of which are in use.
     fn pack(number: u8, live: u64) -> PackUse {
         PackUse {
             pack: id(number),
@@ -668,14 +666,14 @@ mod tests {
             until: Some(at(104)),
         };
         assert_eq!(plan.held.by_age, wait);
-        // What this run gave up itself needs no age.
+        // Objects that this run itself abandoned need no age.
         let mut uploads = Uploads {
             abandoned: HashSet::from([pack_key(id(4))]),
             first: None,
         };
         let plan = super::plan(&state, &usage, &BTreeSet::new(), &uploads, &aged, at(0));
         assert_eq!(packs(&plan.condemn), [4]);
-        // What has appeared since the run began is never old, but for what it gave up itself.
+        // An object that appeared after the run began is never old, unless the run itself abandoned it.
         uploads.first = Some(HashSet::from([pack_key(id(3))]));
         let usage = Usage {
             pack_objects: (3..=5).map(|number| object(id(number), 0)).collect(),
@@ -717,7 +715,7 @@ mod tests {
             min_age_secs: 1000,
             ..OPTIONS
         };
-        // The pass began long ago and committed something since: all of it stays, sparse packs too.
+        // The pass began long ago and has committed something since: everything in it stays, even sparse packs.
         let plan = made(&state, &usage, &aged, 1499);
         assert_eq!(packs(&plan.condemn), [2, 3]);
         assert!(plan.repack.is_empty() && plan.merge.is_empty());
@@ -737,7 +735,7 @@ mod tests {
         );
         let plan = made(&state, &usage, &OPTIONS, 0);
         assert_eq!(packs(&plan.condemn), [1, 2, 3]);
-        // One that the listing does not show has only just come.
+        // A segment that the listing lacks has only just been written.
         let mut late = usage;
         late.segment_objects.retain(|object| object.id.0[0] == 1);
         let plan = made(&state, &late, &aged, 99_000);
@@ -758,7 +756,7 @@ mod tests {
             min_age_secs: 7200,
             ..OPTIONS
         };
-        // This host is two days ahead, and but an hour has passed.
+        // This host's clock is two days ahead, and only an hour has passed.
         usage.ahead = jiff::SignedDuration::from_hours(48);
         let plan = made(&state, &usage, &aged, 49 * HOUR);
         assert_eq!(packs(&plan.condemn), [2]);
@@ -788,7 +786,7 @@ mod tests {
         assert_eq!(young.stale_uploads, []);
         assert_eq!(young.held.by_age.until, Some(at(HOUR)));
         assert_eq!(made(&state, &usage, &OPTIONS, HOUR).stale_uploads.len(), 1);
-        // Of a dead one the age alone counts.
+        // For a dead upload, only the minimum age counts.
         usage.dead_uploads.insert("packs/ab/x#1".to_owned());
         let aged = Options {
             min_age_secs: 100,
@@ -816,10 +814,10 @@ mod tests {
             number: 300,
             ..State::default()
         };
-        // That of entry 320 is somebody's who is ahead of this state.
+        // The checkpoint of entry 320 belongs to a process that is ahead of this state.
         let plan = made(&state, &usage, &OPTIONS, 0);
         assert_eq!(plan.checkpoints, [doomed(128).1, doomed(64).1]);
-        // Those that stay are written on one of them.
+        // The remaining checkpoints build on one of these.
         let usage = Usage {
             layers: [64].into(),
             ..usage
@@ -828,7 +826,7 @@ mod tests {
         assert_eq!(plan.checkpoints, [doomed(128).1]);
     }
 
-    /// In a bucket they lie closer, and reports look back as far as anywhere.
+    /// In a bucket, checkpoints are closer together, but reports look back just as far.
     #[test]
     fn of_checkpoints_that_lie_close_one_some_way_before_stays() {
         let doomed = |at: u64| {
@@ -884,7 +882,7 @@ mod tests {
             uses: uses.into_iter().collect(),
             ..Usage::default()
         };
-        // A day far ahead is not the last one, and may come.
+        // A use on a day far in the future is not the last one, and may be removed.
         let idle = idle_uses(&state, &usage.uses, at(5 * 24 * HOUR)).unwrap();
         assert_eq!(
             idle,

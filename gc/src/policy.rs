@@ -1,7 +1,7 @@
-//! Policy (pure): which versions retention gives up, and how much a namespace may take.
+//! Policy (pure): which versions retention drops, and how much a namespace may take.
 //!
-//! It never drops a pinned version. It drops the newest version of a ref only if its own time to live is over, or if a
-//! run was told that size limits may drop it: no rule must empty a ref by mistake.
+//! A pinned version is never dropped. The newest version of a ref is dropped only if its own time to live is over, or
+//! if a run was told that size limits may drop it: no rule may empty a ref by mistake.
 
 use std::collections::BTreeSet;
 
@@ -17,26 +17,27 @@ pub use store::format::{Pattern, Rules, Scope};
 /// Everything that decides about versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// The first scope that matches a ref decides what is kept of it; the first with a quota, how much its namespace may take.
+    /// The first scope that matches a ref decides which versions are kept. The first one with a quota decides how much
+    /// the namespace of the ref may take.
     pub scopes: Vec<Scope>,
     /// Stored bytes that all live versions may take together.
     pub store_bytes_max: Option<u64>,
-    /// What was asked for in this one run.
+    /// Settings for this run only.
     pub given: Given,
 }
 
-/// What a run was told itself; it comes before the policy of the store and of the host.
+/// Settings of a single run. They override the policy of the store and of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
-    /// What to keep of the refs that it matches.
+    /// The rules for the refs that it matches.
     pub scope: Option<Scope>,
     /// Stored bytes that all live versions may take together.
     pub store_bytes_max: Option<u64>,
-    /// Limits of size may take the newest version of a ref, too.
+    /// Whether size limits may drop the newest version of a ref, too.
     pub may_drop_newest: bool,
 }
 
-/// A version that goes, and why.
+/// A version to drop, and why.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Drop {
     /// The ref.
@@ -45,12 +46,12 @@ pub struct Drop {
     pub version: u64,
     /// Why.
     pub why: Why,
-    /// The day of its last use, where a limit of size takes it.
+    /// The day of its last use, if a size limit drops it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_use: Option<Date>,
 }
 
-/// Why a version goes.
+/// Why a version is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
@@ -58,15 +59,15 @@ pub enum Why {
     Expired,
     /// No rule keeps it.
     Retention,
-    /// Its namespace is over its quota, and others were used later.
+    /// Its namespace exceeds its quota, and other versions were used later.
     Quota,
-    /// The store is over its limit, and others were used later.
+    /// The store exceeds its limit, and other versions were used later.
     MaxSize,
 }
 
 impl Policy {
-    /// What holds for a store in `state`: its own policy where it keeps one, else this one, and before both
-    /// what this run was told.
+    /// The policy that applies to a store in `state`: its own if it has one, otherwise this one. Settings of the run
+    /// override both.
     #[must_use]
     pub fn in_force(&self, state: &State) -> Self {
         let own = &state.policy;
@@ -80,7 +81,7 @@ impl Policy {
         }
     }
 
-    /// The scope of a ref.
+    /// The scope that applies to a ref.
     pub fn scope(&self, name: &RefName) -> Option<&Scope> {
         let mut scopes = self.given.scope.iter().chain(&self.scopes);
         scopes.find(|scope| scope.pattern.matches(name))
@@ -96,7 +97,7 @@ impl Policy {
         self.given.store_bytes_max.or(self.store_bytes_max)
     }
 
-    /// The versions that rules and times to live give up; limits of size need more than a state.
+    /// The versions that rules and times to live drop. Size limits need more than a state.
     ///
     /// # Errors
     /// When the state cannot be read.
@@ -129,7 +130,8 @@ impl Policy {
     }
 }
 
-/// Numbers of the versions that some rule keeps; `versions` ascend. Of one that came back all copies stay, or none.
+/// Numbers of the versions that some rule keeps; `versions` must ascend. Of a restored version, all copies are kept, or
+/// none.
 fn keeps(rules: &Rules, versions: &[Ranked], now: Timestamp) -> BTreeSet<u64> {
     if rules.is_empty() {
         return versions.iter().map(|version| version.number).collect();
@@ -203,7 +205,7 @@ mod tests {
         time.parse().unwrap()
     }
 
-    /// One ref whose versions were put at these times, the first being version 1.
+    /// A state with one ref whose versions were put at these times; the first is version 1.
     fn state(times: &[&str]) -> State {
         let version = |time: &&str| Version {
             root: Root::File {
@@ -330,7 +332,7 @@ mod tests {
             keep_within_secs: Some(secs),
             ..Rules::default()
         };
-        // Of version 3, from 10:00 on the first of February to the start of the fourth.
+        // The age of version 3, from 10:00 on the first of February to the start of the fourth.
         let age = 62 * 3600;
         assert_eq!(dropped(&state, rules(age), NOW), [1, 2]);
         assert_eq!(dropped(&state, rules(age - 1), NOW), [1, 2, 3]);

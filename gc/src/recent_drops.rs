@@ -1,7 +1,7 @@
-//! Recent drops: versions that were dropped a short while ago, by anybody. The state has forgotten them, but people
-//! still ask what became of their bytes.
+//! Recent drops: versions that anybody dropped recently. The state has forgotten them, but people still ask what became
+//! of their bytes.
 //!
-//! It looks back as far as a checkpoint some way before the newest, so it reads only about a hundred entries.
+//! The search goes back to a checkpoint some way before the newest, so it reads only about a hundred entries.
 
 use store::format::{CHECKPOINTS_PREFIX, Change, State, Version, parse_checkpoint_key};
 use store::log::{self, CHECKPOINT_EVERY};
@@ -32,7 +32,7 @@ pub(crate) fn dropped(store: &Store, now: &State) -> Result<Vec<Version>> {
     Ok(dropped)
 }
 
-/// The state of the newest checkpoint with so many entries behind it, or of the oldest; without any, the state as it is.
+/// The state of the newest checkpoint that is at least that far back, or of the oldest; without any, the current state.
 fn checkpoint(store: &Store, now: &State) -> Result<State> {
     let listed = store.remote().list(CHECKPOINTS_PREFIX)?;
     let numbers = listed

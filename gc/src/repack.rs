@@ -1,7 +1,7 @@
-//! Repack: copies the live chunks of sparse packs into new ones, in the order in which they lie.
+//! Repack: copies the live chunks of sparse packs to new packs, in the order of their locations.
 //!
-//! If all chunks of a frame are live, the frame is copied as it is stored; otherwise its live chunks join their
-//! neighbours in a new frame. Every chunk is verified before it is copied: a copy must not seal damage.
+//! If all chunks of a frame are live, the frame is copied as it is stored; otherwise its live chunks are joined with
+//! their neighbours in a new frame. Every chunk is verified before it is copied: a copy must not seal damage.
 
 use std::collections::HashSet;
 
@@ -15,9 +15,9 @@ use store::{ChunkId, Error, PackId, Remedy, Result, Store, View};
 use crate::mark::Marker;
 use crate::request::Deadline;
 
-/// What was copied.
+/// The result of a copy.
 pub(crate) struct Copied {
-    /// The old packs of which every live chunk is in the new ones.
+    /// The old packs whose live chunks are all in the new packs.
     pub(crate) from: Vec<PackId>,
     /// Bytes of the new packs.
     pub(crate) bytes: u64,
@@ -31,9 +31,9 @@ struct Row {
     id: ChunkId,
 }
 
-/// Copies all that is marked in `packs` to new ones, durable and in no segment yet; stops before the next pack
-/// when `deadline` has passed or the host asks to stop. However the copy ends, `into` gets to know every new
-/// pack that is there, so that the caller can take them back.
+/// Copies everything that is marked in `packs` to new packs, which are durable and in no segment yet. Stops before the
+/// next pack when `deadline` has passed or the host asks to stop. Even after an error, `into` contains every new pack
+/// that exists, so that the caller can delete them.
 pub(crate) fn repack(
     store: &Store,
     view: &View,
@@ -57,7 +57,7 @@ pub(crate) fn repack(
     Ok(Copied { from, bytes })
 }
 
-/// Copies `rows`; the old packs that were copied whole.
+/// Copies `rows`. Returns the old packs that were copied completely.
 fn copy(
     reader: &Reader<'_>,
     rows: &[Row],
@@ -126,7 +126,7 @@ fn gather(marker: &Marker<'_>, packs: &HashSet<PackId>) -> Result<Vec<Row>> {
         } = row.location;
         (pack, frame_offset, offset)
     };
-    // A pack that two segments name is one pack all the same.
+    // A pack that two segments name is copied once.
     let mut first = std::collections::HashMap::new();
     for row in &rows {
         let segment = first.entry(row.location.pack).or_insert(row.segment);
@@ -136,7 +136,7 @@ fn gather(marker: &Marker<'_>, packs: &HashSet<PackId>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Rows that one read covers, and what it reads.
+/// Groups rows that one read covers, with the extent of each read.
 fn runs(rows: &[Row]) -> Vec<(Extent, &[Row])> {
     let mut runs: Vec<(Extent, usize)> = Vec::new();
     for row in rows {
@@ -156,9 +156,9 @@ fn runs(rows: &[Row]) -> Vec<(Extent, &[Row])> {
     runs.into_iter().map_while(split).collect()
 }
 
-/// Old frames in, new packs out.
+/// Copies old frames to new packs.
 struct Copy<'c> {
-    /// For the bases of deltas.
+    /// Reads bases of deltas.
     reader: &'c Reader<'c>,
     decoder: Decoder,
     raw: Vec<u8>,
@@ -167,7 +167,7 @@ struct Copy<'c> {
 }
 
 impl Copy<'_> {
-    /// Reads adjacent frames at once and copies what lives in them.
+    /// Reads adjacent frames together and copies their live chunks.
     fn run(&mut self, read: Extent, rows: &[Row]) -> Result<()> {
         let key = pack_key(read.pack);
         let range = u64::from(read.offset)..u64::from(read.offset) + u64::from(read.len);
@@ -216,7 +216,7 @@ impl Copy<'_> {
             id: row.id,
             len: row.location.len,
         });
-        // Its bases are marked, and stay plain wherever they go.
+        // The bases are marked, so they stay in plain frames wherever they are copied.
         let object = format!("{key}: frame at offset {}", location.frame_offset);
         let base = delta_base(&object, stored)?;
         framer.push_frame(EncodedFrame {

@@ -10,7 +10,7 @@ use crate::plan::{Held, Plan};
 /// The answer to "I deleted it, why is the disk still full?".
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CollectReport {
-    /// What was to be done: the last plan, if others were void.
+    /// What was to be done: the last plan, if earlier ones were void.
     pub plan: Plan,
     /// Whether nothing was done.
     pub dry_run: bool,
@@ -18,7 +18,7 @@ pub struct CollectReport {
     pub freed_bytes: u64,
     /// Objects that were deleted.
     pub freed_objects: u64,
-    /// Bytes of packs that were condemned, copied ones included.
+    /// Bytes of packs that were condemned, including copied ones.
     pub condemned_bytes: u64,
     /// Bytes that were written to new packs.
     pub copied_bytes: u64,
@@ -26,27 +26,27 @@ pub struct CollectReport {
     pub plans_void: u32,
     /// Log entries that were committed.
     pub entries: Vec<u64>,
-    /// Whether a time limit or a request ended it before the plan was carried out.
+    /// Whether a time limit or a request to stop ended the run early.
     pub stopped: bool,
-    /// Whether it ended because a full disk had no room for a copy.
+    /// Whether the run ended because a full disk had no room for a copy.
     pub disk_full: bool,
     /// What is not freed.
     pub held: Held,
     /// Bytes that live versions hold, and why.
     pub live: Live,
-    /// Of what this run and the last entries of the log dropped: the bytes that other refs use too, each counted for
-    /// the first such ref.
+    /// Among the bytes that this run and the last entries of the log dropped: those that other refs also use, counted
+    /// for the first such ref.
     pub shared: BTreeMap<RefName, u64>,
-    /// Size limits that are exceeded by what may not be dropped.
+    /// Size limits that are exceeded by versions that may not be dropped.
     pub over: Vec<Over>,
-    /// Seconds it took.
+    /// Duration in seconds.
     pub secs: f64,
 }
 
-/// A size limit that does not hold: the newest versions, pinned ones and what others need are larger.
+/// A size limit that is exceeded: newest and pinned versions, and what others need, are larger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Over {
-    /// The namespace whose quota it is; the whole store without one.
+    /// The namespace with the quota; none for the whole store.
     pub namespace: Option<String>,
     /// Stored bytes of what stays.
     pub bytes: u64,
@@ -64,7 +64,7 @@ impl Over {
     }
 }
 
-/// What holds the live bytes. Each byte is counted once, in the first row that explains it.
+/// What holds the live bytes. Each byte is counted once, in the first field that explains it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Live {
     /// The newest version of each ref.
@@ -73,10 +73,10 @@ pub struct Live {
     pub by_retention_bytes: u64,
     /// What only pinned versions need.
     pub by_pins_bytes: u64,
-    /// Chunks that are reached.
+    /// Live chunks.
     pub chunks: u64,
-    /// Refs with a version.
+    /// Refs with a live version.
     pub refs: u64,
-    /// Versions.
+    /// Live versions.
     pub versions: u64,
 }

@@ -1,4 +1,4 @@
-//! What to collect and how far, and when to stop.
+//! What to collect, how far, and when to stop.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -12,17 +12,17 @@ use crate::policy::Policy;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// Orphans younger than this are left alone: their writers may still commit them. What an unfinished pass has
-    /// committed is left alone too, until the newest part of it is as old.
+    /// committed is left alone, too, until its newest part is as old.
     pub min_age_secs: u64,
-    /// Objects are deleted this long after their log entry, so that running readers can finish.
+    /// Objects are deleted this long after the log entry that condemned them, so that running readers can finish.
     pub grace_secs: u64,
     /// Unused bytes that may stay in packs, in parts per million of all packs.
     pub max_unused_ppm: u64,
-    /// The most bytes of packs to copy together.
+    /// Most bytes of packs to copy in one run.
     pub max_repack_bytes: Option<u64>,
     /// Whether sparse packs are copied at all.
     pub repack: bool,
-    /// Bytes that a merge of segments may take.
+    /// Most memory in bytes for a merge of segments.
     pub memory_bytes: u64,
 }
 
@@ -47,15 +47,15 @@ pub struct Request {
     pub policy: Policy,
     /// How far.
     pub options: Options,
-    /// Plan only.
+    /// Only plan.
     pub dry_run: bool,
-    /// Nothing else writes to the store: needed if a collector could lose what a writer beside it writes.
+    /// Nothing else writes to the store. Required if a collector could lose what a concurrent writer writes.
     pub exclusive: bool,
     /// Stop cleanly after this long.
     pub time_limit: Option<Duration>,
-    /// The clock that ages and graces are measured by.
+    /// The clock for ages and graces.
     pub clock: fn() -> Timestamp,
-    /// The clock that the time limit is measured by, from any beginning; [`steady`] but in tests.
+    /// The clock for the time limit, with any origin; [`steady`] except in tests.
     pub elapsed: fn() -> Duration,
 }
 
@@ -75,18 +75,18 @@ impl Deadline {
         }
     }
 
-    /// Whether it is time to stop cleanly: time is up, or `store`'s host was asked to stop.
+    /// Whether to stop cleanly: the time is over, or `store`'s host was asked to stop.
     pub(crate) fn stops(&self, store: &Store) -> bool {
         self.is_over() || store.host().check_stop().is_err()
     }
 
-    /// Whether time is up.
+    /// Whether the time is over.
     pub(crate) fn is_over(&self) -> bool {
         self.end.is_some_and(|end| (self.elapsed)() >= end)
     }
 }
 
-/// Time since this was asked first, by a clock that is never set.
+/// The time since the first call, by a monotonic clock.
 pub fn steady() -> Duration {
     static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
     BEGAN.elapsed()

@@ -1,7 +1,7 @@
 //! Small packs (pure): small puts leave packs far below the usual size, and the collector joins them.
 //!
-//! As segments are folded, so are packs: those of about one size wait until there are enough of them to make one of the
-//! next size. So each byte is copied a few times at most, and a quiet store is left alone.
+//! As with folds of segments, packs of about one size wait until there are enough of them to make one of the next size.
+//! So each byte is copied only a few times, and an idle store is left alone.
 
 use std::collections::HashSet;
 
@@ -10,16 +10,16 @@ use store::format::PackKind;
 
 use crate::usage::PackUse;
 
-/// Packs that are so much smaller than a whole one are joined.
+/// Packs are small if they are this many times smaller than a whole one.
 const FAR_BELOW: u64 = 8;
-/// Each size is so many times the one before.
+/// The ratio of one size to the one before.
 const RATIO: u64 = 8;
-/// Sizes.
+/// The number of sizes.
 const SIZES: u32 = 4;
-/// So many of one size are joined.
+/// This many packs of one size are joined.
 const ENOUGH: usize = 8;
 
-/// Which of the packs that are `left` are joined, where a whole pack has `target` bytes; copies at most `budget`.
+/// Selects the packs among `left` to join. A whole pack has `target` bytes; at most `budget` bytes are copied.
 pub(crate) fn small(left: &[&PackUse], target: u64, mut budget: u64) -> HashSet<PackId> {
     let mut joined = HashSet::new();
     for kind in [PackKind::Data, PackKind::Meta, PackKind::Both] {
@@ -48,7 +48,7 @@ pub(crate) fn small(left: &[&PackUse], target: u64, mut budget: u64) -> HashSet<
     joined
 }
 
-/// As many of `group` as `budget` allows, if these are enough to be joined.
+/// As many packs of `group` as `budget` allows, if these are enough to be joined.
 fn within<'g, 'p>(budget: u64, group: &'g [&'p PackUse]) -> &'g [&'p PackUse] {
     let mut bytes = 0;
     let fits = group.iter().take_while(|pack| {

@@ -1,6 +1,6 @@
-//! Spared: what unfinished passes have committed; they may continue, or another pass may continue their work.
+//! Spared: what unfinished passes have committed. They may continue, or another pass may continue their work.
 //!
-//! This only saves work: a writer notices in any case what was condemned, and stores it again.
+//! This only saves work: a writer notices what was condemned in any case, and stores it again.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,16 +11,16 @@ use store::{PackId, PassId, SegmentId};
 use crate::request::{Options, after};
 use crate::usage::Usage;
 
-/// What passes that have not ended committed, and that is left alone: they may go on, or be gone on with.
+/// Segments and packs that unfinished passes have committed, and that are left alone.
 #[derive(Default)]
 pub(crate) struct Spared {
     pub(crate) segments: HashSet<SegmentId>,
-    /// Each with the time until which.
+    /// Each pack with the time until which it is left alone.
     pub(crate) packs: HashMap<PackId, Timestamp>,
 }
 
-/// A pass is as old as the newest of its segments, by the clock of whoever keeps the objects. Where a listing
-/// does not show one yet, it has only just come.
+/// A pass is as old as the newest of its segments, by the clock of the store's server. A segment that the listing lacks
+/// has only just been written.
 pub(crate) fn spared(state: &State, usage: &Usage, options: &Options, now: Timestamp) -> Spared {
     let mut spared = Spared::default();
     // DESIGN, collector 7.

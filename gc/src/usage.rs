@@ -1,6 +1,6 @@
-//! Usage: how much of each pack, and of each segment, the marked chunks are.
+//! Usage: how much of each pack and segment is marked.
 //!
-//! It reads only segments, never a pack. A pack that several segments name is counted once.
+//! Only segments are read, never a pack. A pack that several segments name is counted once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -21,9 +21,9 @@ use store::{PackId, Result, SegmentId};
 use crate::claims::ClaimUse;
 use crate::mark::Marker;
 
-/// More packs than this are not listed in one listing.
+/// Most packs that are listed with a single listing.
 const PACKS_OF_ONE_LISTING: u64 = 16_000;
-/// Listings that are under way at once.
+/// Most concurrent listings.
 const LISTINGS_AT_ONCE: usize = 16;
 
 /// An object to delete.
@@ -31,43 +31,43 @@ const LISTINGS_AT_ONCE: usize = 16;
 pub struct Doomed {
     /// Its key.
     pub key: String,
-    /// Its bytes.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 
-/// How much of a pack lives.
+/// How much of a pack is live.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackUse {
-    /// Its name.
+    /// Its id.
     pub pack: PackId,
-    /// Data or metadata.
+    /// Whether it holds data, metadata, or both.
     pub kind: PackKind,
-    /// Its bytes.
+    /// Its size in bytes.
     pub bytes: u64,
     /// Decoded bytes of all its frames.
     pub raw_bytes: u64,
     /// Decoded bytes of its marked chunks.
     pub live_raw_bytes: u64,
-    /// Its marked chunks.
+    /// The number of its marked chunks.
     pub live_chunks: u64,
 }
 
 /// What a segment names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentUse {
-    /// Its name.
+    /// Its id.
     pub segment: SegmentId,
-    /// Its bytes.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Its chunks.
+    /// The number of its chunks.
     pub chunks: u64,
-    /// Its frames, which a merge holds in memory.
+    /// The number of its frames, which a merge keeps in memory.
     pub frames: u64,
-    /// Chunks of each pack that it names.
+    /// The packs that it names, with the number of chunks in each.
     pub packs: Vec<(PackId, u64)>,
 }
 
-/// Everything about one state that a plan is made of.
+/// Everything about one state on which a plan depends.
 #[derive(Clone, Debug, Default)]
 pub struct Usage {
     /// Packs that live segments name and that are not condemned, in the order of segments and of writing.
@@ -78,36 +78,36 @@ pub struct Usage {
     pub pack_objects: Vec<Listed<PackId>>,
     /// Objects below `segments`.
     pub segment_objects: Vec<Listed<SegmentId>>,
-    /// What uploads left behind, or are still writing.
+    /// Files of unfinished uploads.
     pub uploads: Vec<ObjectInfo>,
-    /// Keys of those of them that nobody writes any more.
+    /// Keys of those uploads that nobody writes any more.
     pub dead_uploads: HashSet<String>,
-    /// Checkpoints by their number.
+    /// Checkpoints by number.
     pub checkpoints: Vec<(u64, Doomed)>,
-    /// Those that the ones which stay need.
+    /// Numbers of checkpoints that the remaining ones build on.
     pub layers: HashSet<u64>,
     /// On which days versions were read.
     pub uses: Uses,
-    /// Who makes something, or did.
+    /// Claims.
     pub claims: Vec<ClaimUse>,
-    /// How far this host's clock is ahead of the one that the times of objects are by.
+    /// How far this host's clock is ahead of the clock of the store's server.
     pub ahead: SignedDuration,
     /// Bytes after which writers finish a pack.
     pub whole_pack_bytes: u64,
 }
 
-/// One object of a listing, by its name.
+/// One object of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed<Id> {
-    /// Its name.
+    /// Its id.
     pub id: Id,
-    /// Its bytes.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// When it was written, by the clock of whoever keeps it.
+    /// When it was written, by the clock of the store's server.
     pub modified: Timestamp,
 }
 
-/// Bytes of listed objects, for reports of what a deletion freed.
+/// Sizes of listed objects, to report what a deletion freed.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
     packs: Vec<Listed<PackId>>,
@@ -115,7 +115,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Those of the object of this key, if it was listed.
+    /// The size of the object with this key, if it was listed.
     pub(crate) fn of(&self, key: &str) -> Option<u64> {
         match parse_pack_key(key) {
             Some(pack) => bytes_of(&self.packs, pack),
@@ -139,13 +139,13 @@ impl PackUse {
 }
 
 impl Usage {
-    /// The moment that is `now` by this host's clock, by the clock of whoever keeps the objects.
+    /// Converts `now` from this host's clock to the clock of the store's server.
     pub fn by_store_clock(&self, now: Timestamp) -> Timestamp {
         now.checked_sub(self.ahead).unwrap_or(now)
     }
 
-    /// Finds out how far the clocks are apart, where the age of an object matters: by an object that is written
-    /// now. Where that cannot be written, this host's clock has to do.
+    /// Measures how far the clocks are apart, by writing an object, if the age of any object matters. If nothing can be
+    /// written, this host's clock is used.
     ///
     /// # Errors
     /// When the store cannot be listed.
@@ -169,7 +169,7 @@ impl Usage {
         Ok(())
     }
 
-    /// Objects of packs that the log has never heard of.
+    /// Objects of packs that the log does not know.
     pub(crate) fn strange_packs<'u>(
         &'u self,
         state: &'u State,
@@ -183,7 +183,7 @@ impl Usage {
         })
     }
 
-    /// Objects of segments that the log has never heard of.
+    /// Objects of segments that the log does not know.
     pub(crate) fn strange_segments<'u>(
         &'u self,
         state: &'u State,
@@ -193,7 +193,7 @@ impl Usage {
         })
     }
 
-    /// The bytes of what was listed, and nothing else of it all.
+    /// Keeps only the sizes of what was listed.
     pub(crate) fn into_sizes(mut self) -> Sizes {
         self.pack_objects.sort_unstable_by_key(|object| object.id);
         self.segment_objects
@@ -247,8 +247,8 @@ impl Usage {
         Ok(())
     }
 
-    /// Lists what there is in a store at `state`. A listing may be late: what is missing from it is looked for by
-    /// name, or waits.
+    /// Lists the objects of a store at `state`. A listing may be outdated: an object that it lacks is looked up by
+    /// name, or waits for the next run.
     ///
     /// # Errors
     /// When it cannot be listed.
@@ -275,8 +275,8 @@ impl Usage {
     }
 }
 
-/// The objects below `packs`, of which there are about `expected`. Many are listed one directory at a time, several of
-/// them at once: a bucket tells a thousand in an answer, and a listing that breaks off starts again.
+/// The objects below `packs`, of which there are about `expected`. A large number is listed by directory, several at
+/// once: a bucket returns a thousand keys per response, and a listing that fails has to start again.
 pub(crate) fn pack_objects(prune: &dyn Prune, expected: u64) -> Result<Vec<Listed<PackId>>> {
     if expected <= PACKS_OF_ONE_LISTING {
         return Ok(listed(prune.list(PACKS_PREFIX)?, parse_pack_key));
@@ -315,7 +315,7 @@ fn listed<Id>(objects: Vec<ObjectInfo>, parse: fn(&str) -> Option<Id>) -> Vec<Li
     objects.into_iter().filter_map(known).collect()
 }
 
-/// What was counted in one segment.
+/// The counts of one segment.
 struct Counted {
     packs: Vec<CountedPack>,
 }
@@ -348,7 +348,7 @@ impl Counted {
                 entry,
             });
             let entry = layout.entry(bytes, entry)?;
-            // Looked up where it lies: a billion chunks have sixty million frames.
+            // Looked up in the segment, since a table would be too large: a billion chunks have sixty million frames.
             if let Some(pack) = counted.pack(layout.pack_of(bytes, entry.frame)?) {
                 pack.chunks += 1;
                 if is_live {

@@ -1,4 +1,4 @@
-//! The versions of a state: all of them, those that are dropped, and those that stay, class by class.
+//! The versions of a state: all of them, and those that stay, by class.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -19,7 +19,7 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    /// All of them, in the order in which bytes are explained.
+    /// All classes, in the order in which bytes are attributed.
     pub(crate) const ALL: [Self; 3] = [Self::Newest, Self::Older, Self::Pinned];
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn names(drops: &BTreeSet<Drop>) -> HashSet<(&RefName, u64)> {
     names.collect()
 }
 
-/// All of them.
+/// All versions.
 pub(crate) fn versions(state: &State) -> impl Iterator<Item = Result<Named>> {
     state.refs.iter().flat_map(|found| {
         let (failed, found) = match found {
