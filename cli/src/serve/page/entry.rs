@@ -1,4 +1,4 @@
-//! What is in a version: directories, files and links; and the bytes of a file.
+//! The page of a version or a path in it: directories, files and links; and downloads of files.
 
 use std::sync::Arc;
 
@@ -24,28 +24,28 @@ use crate::serve::text;
 use crate::ui::entry::timestamp;
 use crate::ui::human;
 
-/// Entries on a page.
+/// Entries per page.
 const ENTRIES_MAX: usize = 500;
-/// Entries of a version whose times are read: they are in one list, which is read from its beginning.
+/// Maximum number of entries of a version whose times are shown: the list of times is read from its beginning.
 const TIMED_MAX: u64 = 200_000;
 /// How much of a text is shown.
 const TEXT_BYTES_MAX: u64 = 16 << 10;
 
-/// The bytes of a file.
+/// A download of a file.
 pub(super) struct Bytes {
     sight: Sight,
     content: Content,
     name: Vec<u8>,
 }
 
-/// Where in a version.
+/// A path in a version.
 struct Inside<'i> {
     name: &'i RefName,
     number: u64,
     path: &'i [u8],
     version: &'i Version,
     is_newest: bool,
-    /// Entries of the version before what is here.
+    /// The number of entries of the version before this path.
     before: u64,
 }
 
@@ -63,7 +63,7 @@ impl View<'_> {
             .sight
             .resolve(spec)
             .map_err(|error| match error.kind() {
-                // The beginning of an id that is that of several.
+                // The prefix of several ids names no version.
                 store::Kind::InvalidInput => Fault::Nowhere,
                 _ => error.into(),
             })?;
@@ -106,7 +106,7 @@ impl View<'_> {
                 ),
             })
         });
-        // Of a million entries those are drawn that take most, and the others together.
+        // Very large directories are drawn only as their largest entries and a rest.
         let tiles: Vec<Tile> = match entries.len() {
             0..=20_000 => tiles.collect(),
             _ => Vec::new(),
@@ -156,7 +156,7 @@ impl View<'_> {
         )))
     }
 
-    /// What a file begins with, if it is a text.
+    /// The beginning of a file, if it is a text.
     fn beginning(&self, content: &Content) -> Outcome<Markup> {
         if content.size == 0 {
             return Ok(html! { p.note { "The file is empty." } });
@@ -165,7 +165,7 @@ impl View<'_> {
         let bytes = source::read(&self.sight, content, 0, wanted, wanted)?;
         let text = match std::str::from_utf8(&bytes) {
             Ok(text) => text,
-            // A character may be cut at the end.
+            // The limit may cut the last character.
             Err(error) if error.error_len().is_none() && content.size > wanted => {
                 let whole = bytes.get(..error.valid_up_to()).unwrap_or_default();
                 std::str::from_utf8(whole).unwrap_or_default()
@@ -194,7 +194,7 @@ impl View<'_> {
             true => {
                 let mut times = TimesReader::of(&self.sight, inside.version)?;
                 times.skip(inside.before)?;
-                // That of the directory itself.
+                // Skips the time of the directory itself.
                 times.next()?;
                 Some(times)
             }
@@ -274,7 +274,7 @@ impl View<'_> {
 }
 
 impl Inside<'_> {
-    /// What a downloaded file is called.
+    /// The file name of a download.
     fn last(&self) -> &[u8] {
         let whole = match self.path {
             b"" => self.name.as_str().as_bytes(),
@@ -360,7 +360,7 @@ impl Bytes {
             }
         };
         let name = percent_encoding::percent_encode(&self.name, text::SEGMENT);
-        // Whatever the file is, the browser is to keep it and not to show it.
+        // Whatever the file is, the browser must save it and not show it.
         let mut answer = guarded(Answer::new(status))
             .with(CONTENT_TYPE, "application/octet-stream")
             .with(

@@ -1,4 +1,4 @@
-//! What all pages have: the head, the way to the others, one style sheet, and headers that forbid scripts.
+//! The frame of all pages: head, navigation, one style sheet, and headers that forbid scripts.
 
 use std::sync::LazyLock;
 
@@ -18,10 +18,10 @@ use crate::serve::page::route::{Href, Links};
 use crate::serve::page::words::Name;
 
 const STYLE: &str = include_str!("style.css");
-/// Drawn, so that no browser asks for one.
+/// An icon in the page itself, so that browsers do not request one.
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath fill='%230e5a6b' d='M1 1h8v8H1zM10 1h5v5h-5zM10 7h5v8h-5zM1 10h8v5H1z'/%3E%3C/svg%3E";
 
-/// Nothing runs, nothing comes from elsewhere; the one style sheet is known by its hash.
+/// The content security policy: no scripts, nothing from other hosts, and only the style sheet with this hash.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     let hash = STANDARD.encode(Sha256::digest(STYLE));
     format!(
@@ -29,15 +29,15 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// A page before its frame.
+/// The content of a page.
 pub(crate) struct Sheet {
     pub(crate) title: String,
-    /// What leads here from the overview.
+    /// The links from the overview to this page.
     pub(crate) crumbs: Vec<(Href, Name)>,
     pub(crate) body: Markup,
-    /// Whether something on it is being found out.
+    /// Whether a survey for this page is still running.
     pub(crate) is_pending: bool,
-    /// For the access log: what could not be found out.
+    /// A failure, for the access log.
     pub(crate) failure: Option<String>,
 }
 
@@ -52,7 +52,7 @@ impl Sheet {
         }
     }
 
-    /// As it is sent.
+    /// Renders the page with its frame.
     pub(crate) fn answer(self, status: StatusCode, links: &Links) -> Answer {
         let nav = [
             (links.overview(), "Store"),
@@ -105,7 +105,7 @@ impl Sheet {
     }
 }
 
-/// With what keeps a browser from running or guessing anything.
+/// Adds headers that keep a browser from running scripts and guessing types.
 pub(crate) fn guarded(answer: Answer) -> Answer {
     answer
         .with(CONTENT_SECURITY_POLICY, POLICY.as_str())
@@ -116,11 +116,11 @@ pub(crate) fn guarded(answer: Answer) -> Answer {
 /// Why there is no page.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// Nothing has this name, or the one who asks may not see it.
+    /// There is nothing with this name, or the caller may not see it.
     Nowhere,
-    /// Nobody said who asks, or it is not so.
+    /// The token is missing or invalid.
     Unknown,
-    /// Asked for by another site, or of another host.
+    /// The request comes from another site, or names another host.
     Foreign(&'static str),
     Method,
     Store(Error),
@@ -147,7 +147,7 @@ impl Fault {
         };
         let mut sheet = Sheet::new(title, Vec::new(), body);
         if let Self::Store(error) = &self {
-            // It names places of this host, which are for the log alone.
+            // The message names paths of this host, so it goes to the log only.
             sheet.failure = Some(error.to_string());
         }
         let answer = sheet.answer(status, links);
@@ -212,7 +212,7 @@ mod tests {
         let policy = policy.to_str().unwrap();
         assert!(policy.starts_with("default-src 'none'; style-src 'sha256-"));
         assert!(!policy.contains("script") && !policy.contains("unsafe"));
-        // A style sheet that ended its element would be another one to the browser.
+        // A `<` could end the style element early.
         assert!(!STYLE.contains('<') && !STYLE.contains("url("));
     }
 }

@@ -1,7 +1,7 @@
-//! What this host knows beside the store: clusters, duplication jobs and their last runs, and its compile caches.
+//! What this host knows in addition to the store: clusters, duplication jobs and their last runs, and compile caches.
 //!
-//! A caller sees jobs and caches all of whose refs it may read, and the names of the clusters that they are between; who may
-//! read everything sees all, and where stores lie.
+//! A caller sees the jobs and caches whose refs it may all read, and the names of their clusters. Only a caller who may
+//! read everything sees the rest, and the places of stores.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ use crate::serve::page::frame::{Outcome, Sheet};
 use crate::serve::page::words::{Name, bar, count, size, time};
 use crate::ui::human;
 
-/// What is known of the host when the server begins.
+/// Facts about the host from the start of the server.
 pub(crate) struct HostFacts {
-    /// How the store is called, without what must not be shown.
+    /// The store's name, without credentials.
     pub(crate) store: String,
-    /// The same, as a journal of compile caches has it.
+    /// The store's name in the journal of compile caches.
     pub(crate) store_url: String,
     pub(crate) clusters: Vec<ClusterFacts>,
-    /// The jobs of the configuration.
+    /// The configured jobs.
     pub(crate) jobs: Vec<Facts>,
 }
 
-/// A store with a name.
+/// A named store.
 pub(crate) struct ClusterFacts {
     pub(crate) name: String,
     pub(crate) url: String,
@@ -70,7 +70,7 @@ impl View<'_> {
         Ok(Sheet::new("Clusters and jobs", way, body))
     }
 
-    /// Those that ever ran here, and those of the configuration that did not.
+    /// The jobs that ran on this host, and configured ones that did not.
     fn jobs(&self) -> Outcome<Vec<Status>> {
         let dirs = JobDir::all()?;
         let mut jobs: Vec<Status> = dirs.iter().filter_map(journal::status).collect();
@@ -99,7 +99,7 @@ impl View<'_> {
             .collect()
     }
 
-    /// A side of a job: its name, or, if it has none, its place, for those who may know that.
+    /// A side of a job: its name. A place without a name is shown only to callers who see everything.
     fn side(&self, text: &str) -> Name {
         let is_name = |one: &ClusterFacts| one.name == text;
         match self.sees_all() || self.about.host.clusters.iter().any(is_name) {
@@ -108,7 +108,7 @@ impl View<'_> {
         }
     }
 
-    /// What went wrong. It names places, so it is only for those who may know them.
+    /// A failure. Its message names places, so only callers who see everything get it.
     fn failure(&self, text: &str) -> Name {
         match self.sees_all() {
             true => Name::of_text(text),
@@ -116,7 +116,7 @@ impl View<'_> {
         }
     }
 
-    /// Whether all of these may be read.
+    /// Whether the caller may read all of these refs.
     fn sees_refs(&self, refs: &[String]) -> bool {
         let seen = |text: &String| match Target::parse(text.as_bytes()) {
             Ok(Target::Namespace(namespace)) => self.sees(&namespace),
@@ -176,7 +176,7 @@ impl View<'_> {
         }
     }
 
-    /// A ref by its name; a link where it is still there.
+    /// The name of a ref; a link if the ref still exists.
     fn link_to(&self, text: &str) -> Markup {
         let name: Option<RefName> = text.parse().ok();
         let is_there = |name: &RefName| {

@@ -1,4 +1,4 @@
-//! What takes how much, as a treemap: drawn twice, for wide screens and for narrow ones, which the style sheet tells apart.
+//! Treemaps of space. Each is drawn for wide and for narrow screens, and the style sheet chooses one.
 
 use maud::{Markup, Render, html};
 use unicode_width::UnicodeWidthChar;
@@ -8,37 +8,37 @@ use crate::serve::page::treemap::{Rect, squarified};
 use crate::serve::page::words::{Name, ratio};
 use crate::ui::human;
 
-/// Rectangles of a map; what is smaller is one together.
+/// Maximum rectangles of a map; the smallest are combined.
 const TILES_MAX: usize = 48;
-/// Parts that are drawn of one, and less of it is not seen.
+/// Maximum parts that are drawn in one tile, and the smallest visible share of it.
 const PARTS_MAX: usize = 24;
 const PART_SHARE_MIN: f64 = 0.01;
-/// Less of the whole is not seen.
+/// The smallest visible share of the whole.
 const SHARE_MIN: f64 = 0.001;
-/// Colours of the style sheet.
+/// Number of colours in the style sheet.
 const COLOURS: usize = 8;
-/// Between rectangles.
+/// Space between rectangles.
 const GAP: f64 = 1.5;
-/// Around a text, and the height of a line of it.
+/// Margin of a text, and the height of a line.
 const MARGIN: f64 = 7.0;
 const LINE: f64 = 16.0;
-/// How wide a column of text is.
+/// Width of a text column.
 const COLUMN: f64 = 7.4;
 
-/// Something that takes space.
+/// An item that takes space.
 #[derive(Clone, Debug)]
 pub(crate) struct Tile {
     pub(crate) name: Name,
     pub(crate) bytes: u64,
     pub(crate) href: Option<Href>,
-    /// What it is made of, the largest first; what they leave of it is the rest.
+    /// The parts, largest first. The remainder is shown as the rest.
     pub(crate) parts: Vec<Self>,
 }
 
-/// The two drawings.
+/// The two sizes of a drawing.
 const SHAPES: [(&str, f64, f64); 2] = [("wide", 1080.0, 400.0), ("narrow", 358.0, 460.0)];
 
-/// A map of these, and of `others` together, if there is anything to see. `id` is that of no other drawing on the page.
+/// A map of the tiles and of `others` as one rectangle; `None` if there is nothing to show. `id` is unique on the page.
 pub(crate) fn map(id: &str, title: &str, tiles: Vec<Tile>, others: u64) -> Option<Markup> {
     let tiles = fitting(tiles, others);
     if tiles.is_empty() {
@@ -64,7 +64,7 @@ pub(crate) fn map(id: &str, title: &str, tiles: Vec<Tile>, others: u64) -> Optio
     })
 }
 
-/// The largest first, the small ones together as the last.
+/// Sorts by size, and combines small tiles into the last one.
 fn fitting(mut tiles: Vec<Tile>, others: u64) -> Vec<Tile> {
     let whole = tiles
         .iter()
@@ -102,7 +102,7 @@ fn drawn(
     tiles: &[Tile],
 ) -> Markup {
     let mut weights: Vec<f64> = tiles.iter().map(|tile| tile.bytes as f64).collect();
-    // Those that are together may be more than the smallest of the others.
+    // The combined tile may be larger than the smallest others.
     let mut order: Vec<usize> = (0..tiles.len()).collect();
     let weight = |at: &usize| weights.get(*at).copied().unwrap_or_default();
     order.sort_by(|one, other| weight(other).total_cmp(&weight(one)));
@@ -148,7 +148,7 @@ fn tile_in(tile: &Tile, rect: &Rect, colour: usize) -> Markup {
     }
 }
 
-/// The parts of a tile, below its name; nothing, where there is no room for any.
+/// The parts of a tile, below its name; empty if there is no room.
 fn parts_in(tile: &Tile, rect: &Rect) -> Markup {
     let inner = Rect::new(
         rect.x + GAP,
@@ -195,7 +195,7 @@ fn part_in(part: &Tile, rect: &Rect) -> Markup {
     }
 }
 
-/// As much of the end of a name as there is room for: names that lie together begin alike. None, where that says nothing.
+/// The end of a name that fits into `room`, since neighbouring names often begin alike; `None` if too little fits.
 fn fitted(name: &str, room: f64) -> Option<String> {
     if columns(name) * COLUMN <= room {
         return Some(name.to_owned());
@@ -224,7 +224,7 @@ fn columns(text: &str) -> f64 {
     text.chars().map(|c| c.width().unwrap_or(0) as f64).sum()
 }
 
-/// A place in a drawing.
+/// A coordinate in a drawing.
 struct At(f64);
 
 fn at(place: f64) -> At {

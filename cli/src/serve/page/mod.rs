@@ -1,8 +1,8 @@
-//! The page: what is in a store and what takes its space, for people with a browser. It only reads, and needs no scripts.
+//! The pages for browsers: what is in a store, and what takes its space. They only read, and need no scripts.
 //!
-//! `route` says which page is meant, `frame` what all of them have, `words` how names and numbers stand on them; all text goes
-//! through `maud`, which escapes it by its type. `overview`, `namespace`, `versions`, `entry`, `space` and `host` are the pages;
-//! `treemap`, `map` and `plot` draw. What takes long to find out comes from `survey`.
+//! `route` parses requests, `frame` has the common parts, and `words` formats names and numbers; `maud` escapes all
+//! text by its type. `overview`, `namespace`, `versions`, `entry`, `space` and `host` are the pages; `treemap`, `map`
+//! and `plot` draw. Facts that take long to compute come from `survey`.
 
 mod entry;
 mod frame;
@@ -43,31 +43,31 @@ pub(crate) struct Page {
     about: Arc<About>,
 }
 
-/// What pages tell beside the state of the store.
+/// Facts that are not in the state of the store.
 struct About {
     surveyor: Arc<Surveyor>,
     host: HostFacts,
 }
 
-/// Somebody who looks at a page.
+/// A parsed request for a page.
 struct Look {
     place: PagePlace,
     query: Query,
     links: Links,
     caller: Caller,
-    /// Asked for its head alone.
+    /// Whether the method is HEAD.
     is_head: bool,
     range: Option<String>,
 }
 
-/// A look at one state of the store.
+/// A request, at one state of the store.
 struct View<'v> {
     look: &'v Look,
     about: &'v About,
     sight: Sight,
 }
 
-/// What a page is.
+/// The result of a request.
 enum Shown {
     Sheet(Sheet),
     Bytes(entry::Bytes),
@@ -89,7 +89,7 @@ impl Page {
         }
     }
 
-    /// Whether a request is for a page: below `/-/` all are; elsewhere those of browsers, since other clients have an
+    /// Whether a request is for a page: all below `/-/`, and elsewhere those of browsers, since other clients have an
     /// endpoint there.
     pub(crate) fn is_for(head: &Parts) -> bool {
         let path = head.uri.path();
@@ -99,7 +99,7 @@ impl Page {
             || (is_read && is_browser(head) && top(path).is_some())
     }
 
-    /// The page that is asked for.
+    /// Answers a request for a page.
     pub(crate) async fn answer(&self, head: &Parts) -> Answer {
         let links = Links::of(head);
         let (token, outcome) = match self.caller(head) {
@@ -161,10 +161,10 @@ impl Page {
         }
     }
 
-    /// Who looks: browsers send what people type as a password.
+    /// The caller. Browsers send a token as a password.
     fn caller(&self, head: &Parts) -> Outcome<Caller> {
         if head.headers.get_all(AUTHORIZATION).iter().count() > 1 {
-            // A proxy in between may have looked at the other one.
+            // A proxy may have checked the other one.
             return Err(Fault::Unknown);
         }
         let authorization = text_of(head, AUTHORIZATION);
@@ -176,13 +176,13 @@ impl Page {
     }
 }
 
-/// The newest state of a store that is there: a directory that is not has no newer entries either.
+/// The newest state of the store. Checks first that the store exists, since a missing directory would look unchanged.
 fn newest(source: &Source) -> Outcome<Sight> {
     let there = source.store().remote().size("format");
     there.and_then(|_| source.newest()).map_err(Fault::Store)
 }
 
-/// What the path of an endpoint leads a browser to.
+/// What the path of an endpoint is for a browser.
 enum Top {
     Store,
     Namespace(Namespace),
@@ -205,7 +205,7 @@ fn text_of(head: &Parts, name: HeaderName) -> Option<&str> {
     head.headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// What stands behind the name in `NAME:PASSWORD`.
+/// The password in `NAME:PASSWORD`.
 fn password(encoded: &str) -> Option<String> {
     let text = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
     text.split_once(':')
@@ -238,7 +238,8 @@ impl View<'_> {
         self.look.caller.role(namespace).is_some()
     }
 
-    /// Whether a ref is told of: what an upstream does not show to everybody is for those whom it lets in, and no page asks it.
+    /// Whether a ref is shown. Mirrors of repos that are not public are hidden, since pages do not ask the upstream for
+    /// access.
     fn shows(&self, name: &RefName) -> bool {
         self.sees(&name.namespace()) && !name.path().starts_with(GATED)
     }
@@ -247,7 +248,7 @@ impl View<'_> {
         self.look.caller.sees_all()
     }
 
-    /// That a namespace exists for the one who asks.
+    /// Checks that a namespace exists and that the caller may read it.
     fn check(&self, namespace: &Namespace) -> Outcome<()> {
         let is_there = || self.sight.view().state.refs.sums().contains_key(namespace);
         match self.sees(namespace) && is_there() {

@@ -1,4 +1,4 @@
-//! A namespace: its refs, page by page, and what they take.
+//! The page of a namespace: its refs, and what they take.
 
 use maud::{Markup, html};
 use store::inspect::{Grown, Step};
@@ -11,9 +11,9 @@ use crate::serve::page::plot::{Series, plot};
 use crate::serve::page::route::Href;
 use crate::serve::page::words::{Name, count, size, time};
 
-/// Refs on a page.
+/// Refs per page.
 const REFS_MAX: usize = 100;
-/// So many times what is stored may be saved, to be drawn above it.
+/// The saved bytes are drawn if all versions together are at most this many times as large as the stored bytes.
 const SAVED_FACTOR_MAX: u64 = 12;
 
 /// A ref with a version.
@@ -55,7 +55,7 @@ impl View<'_> {
         Ok(sheet)
     }
 
-    /// The refs of a namespace by what they brought.
+    /// The refs of a namespace, with the bytes that they were the first to bring.
     pub(super) fn parts_of(&self, grown: &Grown) -> Vec<Tile> {
         let parts = grown.parts.iter().filter(|part| self.shows(&part.name));
         let tiles = parts.map(|part| Tile {
@@ -67,7 +67,7 @@ impl View<'_> {
         tiles.collect()
     }
 
-    /// The links above a page of a namespace, with its own one where it is of a ref.
+    /// The links above a page of a namespace; with the namespace itself for pages below it.
     pub(super) fn way_to(&self, namespace: &Namespace, is_below: bool) -> Vec<(Href, Name)> {
         let mut way = vec![(self.links().overview(), Name::of_text("Store"))];
         if is_below {
@@ -179,7 +179,7 @@ impl View<'_> {
     }
 }
 
-/// What is stored, and on top of it what is not, since it is there already.
+/// The areas of the plot: the stored bytes, and above them the bytes saved.
 fn areas(grown: &Grown) -> Vec<Series> {
     let series = |name: &str, is_ghost: bool, of: fn(&Step) -> u64| Series {
         name: Name::of_text(name),
@@ -192,7 +192,7 @@ fn areas(grown: &Grown) -> Vec<Series> {
     };
     let usage = &grown.usage;
     let mut areas = vec![series("stored", false, |step| step.stored_bytes)];
-    // Beside very much more nothing would be seen of it.
+    // Beside much larger savings, the stored bytes would not be visible.
     if usage.version_bytes / SAVED_FACTOR_MAX <= usage.stored_bytes {
         let saved = |step: &Step| step.version_bytes.saturating_sub(step.stored_bytes);
         areas.push(series(
@@ -204,7 +204,7 @@ fn areas(grown: &Grown) -> Vec<Series> {
     areas
 }
 
-/// The name of a ref behind that of its namespace.
+/// The name of a ref without its namespace.
 pub(super) fn below<'n>(namespace: &Namespace, name: &'n RefName) -> &'n str {
     let rest = name.as_str().strip_prefix(namespace.as_str());
     let rest = rest.and_then(|rest| rest.strip_prefix('/'));

@@ -1,4 +1,4 @@
-//! The first page: how much there is, and the namespaces.
+//! The first page: totals, and the namespaces.
 
 use std::cmp::Reverse;
 
@@ -12,7 +12,7 @@ use crate::serve::page::survey::{Known, Survey};
 use crate::serve::page::words::{Name, bar, count, size, time};
 use crate::ui::human;
 
-/// Namespaces on a page.
+/// Namespaces per page.
 const LINES_MAX: usize = 200;
 
 impl View<'_> {
@@ -30,7 +30,7 @@ impl View<'_> {
         let shown: Vec<&NamespaceLine> = lines.iter().skip(from).take(LINES_MAX).collect();
         let drawn = survey.and_then(|survey| self.map_of_namespaces(survey));
         let body = html! {
-            // Where the store lies is for those who may see all of it.
+            // Only callers who see everything learn where the store is.
             h1 { @if self.sees_all() { (Name::of_text(&self.about.host.store)) } @else { "Store" } }
             (self.facts_of(&lines, survey))
             @if lines.is_empty() {
@@ -49,7 +49,7 @@ impl View<'_> {
         Ok(sheet)
     }
 
-    /// Those that may be seen.
+    /// The namespaces that the caller may see.
     pub(super) fn namespaces(&self) -> Vec<NamespaceLine> {
         let lines = self.sight.view().state.namespaces();
         let seen = lines.into_iter().filter(|line| self.sees(&line.name));
@@ -67,7 +67,7 @@ impl View<'_> {
                 let segments = view.state.segments.values();
                 Some(segments.map(|one| one.pack_bytes + one.bytes).sum::<u64>())
             }
-            // What others share with these is not theirs to know.
+            // The caller must not learn what other namespaces share with these.
             false => survey.map(|survey| self.seen(survey).map(|one| one.usage.stored_bytes).sum()),
         };
         html! {
@@ -141,7 +141,7 @@ impl View<'_> {
         }
     }
 
-    /// The namespaces of a survey that may be seen.
+    /// The namespaces of a survey that the caller may see.
     pub(super) fn seen<'s>(&self, survey: &'s Survey) -> impl Iterator<Item = &'s Grown> {
         let seen = survey
             .grown
@@ -150,7 +150,7 @@ impl View<'_> {
         seen.collect::<Vec<_>>().into_iter()
     }
 
-    /// How old it is what was found out. How much was ever put is hidden from those who may see only a part.
+    /// The age of the survey. The number of entries is hidden from callers who see only a part.
     pub(super) fn told(&self, known: &Known) -> Markup {
         html! {
             p.note {
@@ -182,7 +182,7 @@ impl View<'_> {
 }
 
 impl Survey {
-    /// What is known of a namespace.
+    /// The survey of a namespace.
     pub(super) fn of(&self, name: &store::Namespace) -> Option<&Grown> {
         let at = self
             .grown

@@ -1,6 +1,6 @@
-//! How much there was at which time: areas on top of each other, drawn for wide screens and for narrow ones.
+//! Plots of bytes over time: stacked areas, drawn for wide and for narrow screens.
 //!
-//! A value holds until the next one, so the lines are stairs. The scales are pure and begin at nothing.
+//! A value holds until the next one, so the lines are steps. The scales are pure and begin at zero.
 
 use std::fmt::Write;
 
@@ -10,9 +10,9 @@ use maud::{Markup, html};
 use crate::serve::page::words::Name;
 use crate::ui::human;
 
-/// Columns in which a drawing changes.
+/// Horizontal resolution of a drawing.
 const COLUMNS: usize = 240;
-/// Lines across, at most.
+/// Maximum number of horizontal lines.
 const LINES_MAX: u64 = 4;
 const SHAPES: [Shape; 2] = [
     Shape {
@@ -28,7 +28,7 @@ const SHAPES: [Shape; 2] = [
         ticks: 3,
     },
 ];
-/// Around the area: for sizes at the left, for times below.
+/// Margins: at the left for sizes, below for times.
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 10.0;
 const TOP: f64 = 10.0;
@@ -41,23 +41,23 @@ struct Shape {
     ticks: usize,
 }
 
-/// What one area tells.
+/// The data of one area.
 pub(crate) struct Series {
     pub(crate) name: Name,
-    /// In the order of time.
+    /// Values in order of time.
     pub(crate) steps: Vec<(Timestamp, u64)>,
-    /// What is not there: drawn pale.
+    /// Whether the bytes are not stored; such an area is pale.
     pub(crate) is_ghost: bool,
 }
 
-/// A scale in microseconds.
+/// A time span in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     first: i64,
     last: i64,
 }
 
-/// A drawing of these, if there is a stretch of time to see. `id` is that of no other drawing on the page.
+/// A plot of these series; `None` if they span no time. `id` is unique on the page.
 pub(crate) fn plot(id: &str, title: &str, series: &[Series]) -> Option<Markup> {
     let span = Span::of(series)?;
     let levels = stacked(series, span);
@@ -114,7 +114,7 @@ fn drawn(
                 line.grid x1=(LEFT) x2=(shape.width - RIGHT) y1=(px(y(value))) y2=(px(y(value))) {}
                 text.axis x=(LEFT - 8.0) y=(px(y(value) + 4.0)) text-anchor="end" { (human::bytes(value)) }
             }
-            // The tallest first, so that each of those below is seen in front of it.
+            // The tallest first, so that the lower areas are drawn in front of it.
             @for (at, level) in levels.iter().enumerate().rev() {
                 path class=(class(series, at)) d=(stairs(level, x, y)) {}
             }
@@ -125,7 +125,7 @@ fn drawn(
     }
 }
 
-/// The colour of an area.
+/// The CSS class of an area.
 fn class(series: &[Series], at: usize) -> String {
     match series.get(at) {
         Some(one) if one.is_ghost => "ghost".to_owned(),
@@ -133,7 +133,7 @@ fn class(series: &[Series], at: usize) -> String {
     }
 }
 
-/// The outline of an area over the whole width.
+/// The outline of an area.
 fn stairs(level: &[u64], x: impl Fn(f64) -> f64, y: impl Fn(u64) -> f64) -> String {
     let mut path = format!("M{} {}", px(x(0.0)), px(y(0)));
     let mut before = None;
@@ -142,7 +142,7 @@ fn stairs(level: &[u64], x: impl Fn(f64) -> f64, y: impl Fn(u64) -> f64) -> Stri
             continue;
         }
         let share = at as f64 / (level.len() - 1).max(1) as f64;
-        // A string takes all.
+        // Writing to a string cannot fail.
         let _always = write!(path, "H{}V{}", px(x(share)), px(y(*value)));
         before = Some(*value);
     }
@@ -161,7 +161,7 @@ fn anchor(at: usize, ticks: usize) -> &'static str {
     }
 }
 
-/// For each series what it and those before it had, column by column.
+/// For each series, the sums of it and those before it, by column.
 fn stacked(series: &[Series], span: Span) -> Vec<Vec<u64>> {
     let mut levels: Vec<Vec<u64>> = Vec::with_capacity(series.len());
     for one in series {
@@ -182,7 +182,8 @@ fn stacked(series: &[Series], span: Span) -> Vec<Vec<u64>> {
     levels
 }
 
-/// A round number, so many of which are at least `most`: 1, 2, 2.5 or 5 times a power of ten.
+/// The distance of lines: the smallest of 1, 2, 2.5 or 5 times a power of ten with at most [`LINES_MAX`] lines to
+/// `most`.
 fn step(most: u64) -> u64 {
     let least = most.div_ceil(LINES_MAX).max(1);
     let mut power = 1u64;
@@ -201,7 +202,7 @@ fn step(most: u64) -> u64 {
 }
 
 impl Span {
-    /// From the first step of all to the last; none, where nothing changed in between.
+    /// The span from the first to the last step; `None` if it is empty.
     fn of(series: &[Series]) -> Option<Self> {
         let times = || series.iter().flat_map(|one| &one.steps);
         let times = || times().map(|(time, _)| time.as_microsecond());
@@ -225,7 +226,7 @@ impl Span {
         Timestamp::from_microsecond(self.at(share)).unwrap_or_default()
     }
 
-    /// As exact as the span asks for.
+    /// A time, as exact as the span needs.
     fn told(self, share: f64) -> String {
         let hours = self.last.saturating_sub(self.first) / 3_600_000_000;
         let form = match hours {

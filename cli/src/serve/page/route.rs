@@ -1,7 +1,7 @@
-//! Where a page is: paths below `/-/`, and the links that lead there. Pure.
+//! Addresses of pages: paths below `/-/`, and links to them. Pure.
 //!
-//! `/-/project/NAME/REF@N/PATH` is what is at PATH in version N; without PATH the whole version, without `@N` the ref. Names
-//! of refs hold no `@`, so that there is one reading. Paths are bytes, and stay the same ones through a link.
+//! `/-/project/NAME/REF@N/PATH` is PATH in version N; without PATH it is the whole version, without `@N` the ref. Names
+//! of refs contain no `@`, so this is unambiguous. Paths are bytes, and links preserve them.
 
 use hyper::header::HeaderName;
 use hyper::http::request::Parts;
@@ -11,16 +11,16 @@ use store::{Namespace, RefName, RefSpec};
 
 use crate::serve::text::{self, PATH, SEGMENT};
 
-/// What a proxy in front of the server puts before all paths.
+/// The prefix that a proxy puts before all paths.
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
-/// Most pages that a reader leafs to.
+/// Maximum page number.
 const PAGES_MAX: u64 = 1 << 40;
 
-/// What a path leads to.
+/// The page for a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PagePlace {
     Overview,
-    /// What takes the space.
+    /// The use of space.
     Space,
     /// Clusters and jobs.
     Host,
@@ -28,12 +28,12 @@ pub(crate) enum PagePlace {
     Caches,
     Namespace(Namespace),
     Ref(RefName),
-    /// A version or what is in it.
+    /// A version, or a path in it.
     Entry(RefSpec),
 }
 
 impl PagePlace {
-    /// What this path means; none: no page.
+    /// Parses a path; `None` if it is no page.
     pub(crate) fn parse(path: &str) -> Option<Self> {
         let names: Vec<Vec<u8>> = match path {
             "/" => return Some(Self::Overview),
@@ -68,7 +68,7 @@ impl PagePlace {
     }
 }
 
-/// The version that the component at `at` ends with, and the path behind it.
+/// Parses the version at the end of component `at`, and the path after it.
 fn entry(names: &[Vec<u8>], at: usize) -> Option<PagePlace> {
     let (name, path) = names.split_at_checked(at + 1)?;
     let name = String::from_utf8(name.join(&b'/')).ok()?;
@@ -86,7 +86,7 @@ fn decoded(text: &str) -> Vec<u8> {
     percent_decode_str(text).collect()
 }
 
-/// Where a link leads: made by [`Links`] alone, so never to another host and never a script.
+/// The target of a link. Only [`Links`] makes it, so it is never another host and never a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Href(String);
 
@@ -109,7 +109,7 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// As the client of this request sees the server.
+    /// The links as the client of this request sees the server.
     pub(crate) fn of(head: &Parts) -> Self {
         let prefix = head.headers.get(FORWARDED_PREFIX);
         let prefix = prefix
@@ -130,12 +130,12 @@ impl Links {
         Href(format!("{}/", self.base))
     }
 
-    /// The namespaces from one on.
+    /// The overview from a namespace on.
     pub(crate) fn overview_from(&self, from: usize) -> Href {
         Href(format!("{}/?from={from}", self.base))
     }
 
-    /// A page without parts: `space`, `host`, `caches`.
+    /// A page without parameters: `space`, `host`, `caches`.
     pub(crate) fn page(&self, name: &'static str) -> Href {
         Href(format!("{}/-/{name}", self.base))
     }
@@ -144,7 +144,7 @@ impl Links {
         self.below(namespace.as_str().as_bytes(), "")
     }
 
-    /// The refs of a namespace that begin so, from one on.
+    /// The refs of a namespace with this prefix, from one on.
     pub(crate) fn refs(&self, namespace: &Namespace, begin: &str, from: &str) -> Href {
         let mut query = Vec::new();
         for (name, value) in [("begin", begin), ("from", from)] {
@@ -166,7 +166,7 @@ impl Links {
         self.below(name.as_str().as_bytes(), "")
     }
 
-    /// The versions of a ref below one.
+    /// The versions of a ref below a number.
     pub(crate) fn versions_below(&self, name: &RefName, number: u64) -> Href {
         self.below(name.as_str().as_bytes(), &format!("?below={number}"))
     }
@@ -180,7 +180,7 @@ impl Links {
         self.entry_with(name, number, path, &format!("?from={from}"))
     }
 
-    /// The bytes of a file.
+    /// The download of a file.
     pub(crate) fn bytes(&self, name: &RefName, number: u64, path: &[u8]) -> Href {
         self.entry_with(name, number, path, "?download")
     }

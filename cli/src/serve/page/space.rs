@@ -1,4 +1,4 @@
-//! What takes the space and why: by namespace and over time, what a collector would give back, and what holds the rest.
+//! The use of space: by namespace and over time, what a collector would free, and why the rest stays.
 
 use gc::CollectReport;
 use gc::plan::{PackFate, Wait};
@@ -11,9 +11,9 @@ use crate::serve::page::survey::Survey;
 use crate::serve::page::versions::why;
 use crate::serve::page::words::{Name, bar, count, size, time};
 
-/// Namespaces that have an area of their own.
+/// Number of namespaces with an area of their own.
 const AREAS_MAX: usize = 6;
-/// Versions that go that are told one by one.
+/// Maximum number of dropped versions to list.
 const DROPS_MAX: usize = 200;
 
 /// A row of a table of bytes.
@@ -59,7 +59,7 @@ impl View<'_> {
         }
     }
 
-    /// The largest namespaces, the others together below them.
+    /// The areas of the largest namespaces; the others together are one area.
     fn areas(&self, survey: &Survey) -> Vec<Series> {
         let mut grown: Vec<_> = self.seen(survey).collect();
         grown.sort_by_key(|one| std::cmp::Reverse(one.usage.stored_bytes));
@@ -136,7 +136,7 @@ impl View<'_> {
     }
 }
 
-/// Sums of several stairs.
+/// The sum of several step functions.
 fn added(all: impl Iterator<Item = Vec<(jiff::Timestamp, u64)>>) -> Vec<(jiff::Timestamp, u64)> {
     let mut changes = Vec::new();
     for steps in all {
@@ -155,7 +155,7 @@ fn added(all: impl Iterator<Item = Vec<(jiff::Timestamp, u64)>>) -> Vec<(jiff::T
     steps.collect()
 }
 
-/// What a collector would do, and what it would leave.
+/// What a collector would free, and what would stay.
 fn of_store(report: &CollectReport) -> Markup {
     html! {
         section.two {

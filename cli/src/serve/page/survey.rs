@@ -1,7 +1,7 @@
-//! What takes long to find out: what each namespace takes, and what a collector would do. Found out beside the answers.
+//! Surveys: the space that each namespace takes, and the plan of a collector. They run in the background.
 //!
-//! A page shows what is known, and says of which log entry. Whoever asks begins a new survey when the store has changed,
-//! one at a time, and not sooner than the last one deserves: it reads all metadata.
+//! A page shows the last survey and its log entry. If the store has changed, a request begins a new survey. Only one
+//! runs at a time, with pauses in proportion to its duration, since it reads all metadata.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,33 +14,33 @@ use crate::serve::source::Source;
 
 /// How long a page waits for the first survey.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How long there is none after another: at least, and as a multiple of what that took.
+/// The pause after a survey: a minimum, and a multiple of its duration.
 const REST: Duration = Duration::from_secs(5);
 const REST_FACTOR: u32 = 20;
 
-/// Says what a collector would do now.
+/// Plans a collection.
 pub(crate) type Planner = Box<dyn Fn() -> Result<gc::CollectReport> + Send + Sync>;
 
-/// What was found out.
+/// The result of a survey.
 pub(crate) struct Survey {
-    /// The log entry of which it is.
+    /// The log entry of the surveyed state.
     pub(crate) number: u64,
     pub(crate) time: Timestamp,
     /// By name.
     pub(crate) grown: Vec<Grown>,
-    /// What a collector would do; none, where there is nothing to say.
+    /// The plan of a collector, if planning succeeded.
     pub(crate) plan: Option<gc::CollectReport>,
 }
 
-/// What is known.
+/// The last survey, and whether one is running.
 pub(crate) struct Known {
     pub(crate) survey: Option<Arc<Survey>>,
     pub(crate) is_running: bool,
-    /// Why the last one failed.
+    /// Why the last survey failed.
     pub(crate) failure: Option<String>,
 }
 
-/// Finds it out.
+/// Runs the surveys.
 pub(crate) struct Surveyor {
     source: Arc<Source>,
     planner: Planner,
@@ -53,7 +53,7 @@ struct Progress {
     last: Option<Arc<Survey>>,
     is_running: bool,
     failure: Option<String>,
-    /// The entry at which the last one began, and when the next one may.
+    /// The log entry at which the last survey began, and the time at which the next may begin.
     tried: Option<u64>,
     next: Option<Instant>,
 }
@@ -68,7 +68,7 @@ impl Surveyor {
         })
     }
 
-    /// What is known to a page that is at log entry `number`. Waits a moment where nothing is known yet.
+    /// The last survey for a page at log entry `number`. Waits a moment for the first one.
     pub(crate) fn known(self: &Arc<Self>, number: u64) -> Known {
         let mut progress = self.lock();
         let is_due = progress.next.is_none_or(|next| Instant::now() >= next);
@@ -94,13 +94,13 @@ impl Surveyor {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a survey; whether there is a thread for it.
+    /// Begins a survey. Returns whether a thread could be started.
     fn begin(self: &Arc<Self>) -> bool {
         let surveyor = Arc::clone(self);
         let thread = std::thread::Builder::new().name("survey".to_owned());
         let work = move || {
             let began = Instant::now();
-            // What the engine panics about is no reason to wait for ever.
+            // After a panic of the engine, pages must not wait indefinitely.
             let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| surveyor.look()));
             let found =
                 found.unwrap_or_else(|_| Err(Error::unavailable("the survey of the store")));
@@ -124,7 +124,7 @@ impl Surveyor {
     fn look(&self) -> Result<Survey> {
         let sight = self.source.newest()?;
         let grown = inspect::growth(&sight)?;
-        // A store that cannot be collected can be looked at.
+        // A store that cannot be collected can still be surveyed.
         let plan = (self.planner)().ok();
         Ok(Survey {
             number: sight.view().state.number,

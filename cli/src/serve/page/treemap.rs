@@ -1,7 +1,7 @@
-//! Treemaps: a rectangle cut into others whose areas are given and that are as square as can be. Pure.
+//! Treemaps: divides a rectangle into rectangles with given areas that are as square as possible. Pure.
 //!
-//! The squarified layout of Bruls, Huizing and van Wijk (2000): rows are laid along the shorter side of what is left, and a
-//! row takes the next area as long as that makes the worst of its rectangles no longer.
+//! The squarified layout of Bruls, Huizing and van Wijk (2000): rows are laid along the shorter side of the remaining
+//! space. A row takes the next area as long as that does not make its worst rectangle longer.
 
 /// A rectangle.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,11 +30,11 @@ impl Rect {
         self.width.min(self.height)
     }
 
-    /// Cuts a row of these areas off along the shorter side: its rectangles, and what is left.
+    /// Cuts off a row of these areas along the shorter side. Returns its rectangles, and the remaining space.
     fn cut(&self, areas: &[f64]) -> (Vec<Self>, Self) {
         let sum: f64 = areas.iter().sum();
         let is_column = self.width >= self.height;
-        // What rounding left of a side must not make the other one longer than it is.
+        // Rounding must not make a side negative or too long.
         let depth = (sum / self.shorter().max(f64::MIN_POSITIVE)).min(self.width.max(self.height));
         let mut along: f64 = 0.0;
         let rects = areas.iter().map(|area| {
@@ -66,7 +66,7 @@ impl Rect {
     }
 }
 
-/// Rectangles in `within` whose areas are as `weights`, which are positive and descend.
+/// Divides `within` into rectangles in proportion to `weights`, which are positive and in descending order.
 pub(crate) fn squarified(weights: &[f64], within: Rect) -> Vec<Rect> {
     let sum: f64 = weights.iter().sum();
     let scale = within.area() / sum.max(f64::MIN_POSITIVE);
@@ -82,7 +82,7 @@ pub(crate) fn squarified(weights: &[f64], within: Rect) -> Vec<Rect> {
     placed
 }
 
-/// How many of these areas the next row takes.
+/// The number of areas in the next row.
 fn row_len(areas: &[f64], side: f64) -> usize {
     let (mut sum, mut worst_before) = (0.0, f64::INFINITY);
     let largest = areas.first().copied().unwrap_or_default();
@@ -97,7 +97,7 @@ fn row_len(areas: &[f64], side: f64) -> usize {
     areas.len()
 }
 
-/// The longest of the rectangles of a row: how many times as long as it is wide.
+/// The aspect ratio of the longest rectangle in a row.
 fn worst(largest: f64, smallest: f64, sum: f64, side: f64) -> f64 {
     let (side, sum) = (side * side, sum * sum);
     (side * largest / sum).max(sum / (side * smallest))

@@ -1,4 +1,4 @@
-//! A ref: its versions, the newest first, and why each stays.
+//! The page of a ref: its versions, newest first, and why each one is kept.
 
 use gc::policy::Why;
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use crate::serve::page::frame::{Fault, Outcome, Sheet};
 use crate::serve::page::namespace::{below, who};
 use crate::serve::page::words::{Name, count, size, time};
 
-/// Versions on a page.
+/// Versions per page.
 const VERSIONS_MAX: usize = 100;
 
 impl View<'_> {

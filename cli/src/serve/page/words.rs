@@ -1,4 +1,4 @@
-//! Numbers, times and names on a page, each in one form.
+//! Formats numbers, times and names for pages.
 
 use jiff::Timestamp;
 use maud::{Markup, Render, html};
@@ -6,7 +6,7 @@ use store::{Namespace, RefName, shown};
 
 use crate::ui::human;
 
-/// A name from anywhere: on one line, and no character of it turns the others around.
+/// A name from any source, on one line, in which no character changes the direction of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Name(String);
 
@@ -16,7 +16,7 @@ impl Name {
     }
 
     pub(crate) fn of_text(text: &str) -> Self {
-        // A backslash in a message is one.
+        // A backslash in a message is literal, so it is protected from the escaping of paths.
         let plain = text.replace('\\', "\u{fdd0}");
         let Self(name) = Self::of(plain.as_bytes());
         Self(name.replace('\u{fdd0}', "\\"))
@@ -26,7 +26,7 @@ impl Name {
         &self.0
     }
 
-    /// The last part of a path.
+    /// The last component of a path.
     pub(crate) fn last_of(path: &[u8]) -> Self {
         Self::of(path.rsplit(|byte| *byte == b'/').next().unwrap_or(path))
     }
@@ -34,7 +34,7 @@ impl Name {
 
 impl Render for Name {
     fn render(&self) -> Markup {
-        // A long path is broken between its parts.
+        // Long paths may be broken between components.
         html! {
             bdi {
                 @for (at, part) in self.0.split('/').enumerate() {
@@ -58,7 +58,7 @@ impl From<&RefName> for Name {
     }
 }
 
-/// A size; all of its digits where the pointer rests.
+/// A size; its exact value is in the tooltip.
 pub(crate) fn size(bytes: u64) -> Markup {
     let exact = format!("{} bytes", human::count(bytes));
     html! { span title=(exact) { (human::bytes(bytes)) } }
@@ -76,7 +76,7 @@ pub(crate) fn count(number: u64) -> Markup {
     html! { (human::count(number)) }
 }
 
-/// A bar as long as `part` is of `whole`.
+/// A bar with the length of `part` in proportion to `whole`.
 pub(crate) fn bar(part: u64, whole: u64) -> Markup {
     let share = ratio(part, whole).clamp(0.0, 1.0) * 100.0;
     html! {
@@ -87,7 +87,7 @@ pub(crate) fn bar(part: u64, whole: u64) -> Markup {
     }
 }
 
-/// Part of a whole; 0 of nothing.
+/// The ratio of `part` to `whole`; 0 if `whole` is 0.
 pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     match whole {
         0 => 0.0,

@@ -1,8 +1,8 @@
-//! A namespace as a bucket: which file of which version a key is.
+//! A namespace as a bucket: maps keys to files of versions.
 //!
-//! A key is the name of a ref and a path in it, of a ref that is a file the name alone. Of several refs with whose names a
-//! key begins the longest is meant; it hides what the others have there. `REF@N` and `REF@tID` are versions of it. Links are
-//! the files that they lead to inside of the version; all others have no key.
+//! A key is the name of a ref and a path in it; for a ref that is a file, the name alone. If a key begins with the
+//! names of several refs, the longest one counts and hides paths of the others. `REF@N` and `REF@tID` are versions. A
+//! symlink to a file inside of the version has that file's content; other symlinks have no key.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::serve::s3::shelf::{Dir, Shelf, TIMES_KEPT_MAX, What};
 use crate::serve::source::Sight;
 use crate::serve::text::joined;
 
-/// Links that are followed one after another.
+/// Maximum number of symlinks to follow in a row.
 const LINKS_MAX: usize = 16;
 
 /// A namespace at one state of the store.
@@ -33,26 +33,26 @@ pub(crate) struct Owner {
     version: Arc<Version>,
 }
 
-/// A file that has a key.
+/// A file with a key.
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
     pub(crate) content: Content,
     owner: Owner,
-    /// Entries of the version before this one, in the order in which its times are.
+    /// The number of entries of the version before this one; the list of times has the same order.
     place: u64,
 }
 
-/// When a file changed last.
+/// The times of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Changed {
-    /// When its bytes did, as the version has it.
+    /// The modification time, as stored in the version.
     pub(crate) file: Timestamp,
-    /// When it came into the store.
+    /// When the version was put.
     pub(crate) put: Timestamp,
 }
 
 impl Bucket {
-    /// The namespace at what `sight` sees. Blocks.
+    /// The bucket of a namespace at the state of `sight`. Blocks.
     pub(crate) fn open(sight: Sight, shelf: Arc<Shelf>, namespace: Namespace) -> Result<Self> {
         let names = shelf.names(&sight, &namespace)?;
         Ok(Self {
@@ -63,7 +63,7 @@ impl Bucket {
         })
     }
 
-    /// The file that this key is. Blocks.
+    /// The file with this key. Blocks.
     pub(crate) fn find(&self, key: &str) -> Result<Option<Object>> {
         let mut ends = key.match_indices('/').map(|(at, _)| at);
         let mut end = key.len();
@@ -79,7 +79,7 @@ impl Bucket {
         }
     }
 
-    /// The version that `NAME` or `NAME@N` is, if it is one. Blocks.
+    /// The version of the name `NAME` or `NAME@N`, if it exists. Blocks.
     pub(crate) fn owner(&self, name: &str) -> Result<Option<Owner>> {
         let is_at_version = name.contains('@');
         if name.contains(':') || !(is_at_version || self.names.has(name)) {
@@ -103,13 +103,13 @@ impl Bucket {
         match view.state.at(&spec.name, spec.version.as_ref()) {
             Ok((_, version)) => Ok(Some(version)),
             Err(error) if error.kind() == store::Kind::NotFound => Ok(None),
-            // The beginning of several ids is none of them.
+            // The prefix of several ids names no version.
             Err(error) if error.kind() == store::Kind::InvalidInput => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The file at `path` of a version: `/PATH`, or empty for a version that is a file.
+    /// The file at `path` in a version: `/PATH`, or empty for a version that is a file.
     fn file(&self, owner: &Owner, path: &str) -> Result<Option<Object>> {
         match (owner.version.root, path.strip_prefix('/')) {
             (Root::File { content, .. }, None) if path.is_empty() => {
@@ -125,7 +125,7 @@ impl Bucket {
         }
     }
 
-    /// The file that is meant by what is at `path`: itself, or what it leads to. Blocks.
+    /// The file at `path`, after symlinks are followed. Blocks.
     pub(crate) fn object(
         &self,
         owner: &Owner,
@@ -152,7 +152,7 @@ impl Bucket {
         Ok(None)
     }
 
-    /// What is at `path` of a tree, links not followed, and how many entries of the version come before it.
+    /// The entry at `path` of a tree, without following symlinks, and the number of entries of the version before it.
     fn entry(&self, owner: &Owner, path: &str) -> Result<Option<(What, u64)>> {
         let Some(top) = owner.tree() else {
             return Ok(None);
@@ -172,12 +172,12 @@ impl Bucket {
         Ok(Some((what, place)))
     }
 
-    /// The directory that `tree` is. Blocks.
+    /// Reads the directory `tree`. Blocks.
     pub(crate) fn dir(&self, tree: &Content) -> Result<Arc<Dir>> {
         self.shelf.dir(&self.sight, tree)
     }
 
-    /// When a file changed last. Blocks.
+    /// The times of a file. Blocks.
     pub(crate) fn changed(&self, object: &Object) -> Result<Changed> {
         let version = &object.owner.version;
         let put = version.time;
@@ -198,7 +198,7 @@ impl Bucket {
 }
 
 impl Owner {
-    /// The tree at its top, if it is one.
+    /// The root of the version, if it is a tree.
     pub(crate) fn tree(&self) -> Option<Content> {
         match self.version.root {
             Root::Tree { content, .. } => Some(content),
@@ -206,7 +206,7 @@ impl Owner {
         }
     }
 
-    /// The version as a file, if it is one.
+    /// The root of the version, if it is a file.
     pub(crate) fn whole(&self) -> Option<Object> {
         match self.version.root {
             Root::File { content, .. } => Some(self.object(content, 0)),
@@ -224,15 +224,16 @@ impl Owner {
 }
 
 impl Object {
-    /// The same for equal bytes in stores that cut files in the same way; it looks like no MD5.
+    /// Equal for equal bytes in stores with the same chunking. It does not look like an MD5, which clients would
+    /// verify.
     pub(crate) fn etag(&self) -> String {
         format!("\"{}-{}\"", self.content.root, self.content.depth)
     }
 }
 
 impl Changed {
-    /// Whether who has what was there at `time` has what is there now. A file may be put that is older than the one before
-    /// it, so that its own time alone does not say so.
+    /// Whether a client that has the file as of `time` has the current one. A newly put file may be older than the one
+    /// that it replaces, so the file's own time is not enough.
     pub(crate) fn is_not_since(&self, time: Timestamp) -> bool {
         let secs = time.as_second();
         let at = self.file.as_second();

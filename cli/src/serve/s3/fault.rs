@@ -1,4 +1,4 @@
-//! What goes wrong at the S3 door, as its clients understand it: a status, a code, a message.
+//! Errors of the S3 door in the form that its clients understand: a status, a code, a message.
 
 use hyper::StatusCode;
 use hyper::header::{ALLOW, CONTENT_RANGE, RETRY_AFTER};
@@ -8,7 +8,7 @@ use crate::serve::answer::Answer;
 use crate::serve::range::content_range;
 use crate::serve::s3::xml::Xml;
 
-/// After how many seconds to ask again while the store is away.
+/// Seconds until a client may retry while the store is unreachable.
 const LATER_SECS: &str = "5";
 
 /// Why a request is refused.
@@ -17,11 +17,11 @@ pub(crate) struct Fault {
     status: StatusCode,
     pub(crate) code: &'static str,
     message: String,
-    /// More elements of the answer.
+    /// Additional elements of the answer.
     more: Vec<(&'static str, String)>,
-    /// The size of the file, where a part of it was asked for that it does not have.
+    /// The size of the file, if the requested range is outside of it.
     size: Option<u64>,
-    /// For the access log alone.
+    /// The cause, for the access log only.
     behind: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Fault {
         }
     }
 
-    /// With one more element.
+    /// Adds an element.
     pub(crate) fn and(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.more.push((name, value.into()));
         self
@@ -107,13 +107,13 @@ impl Fault {
         }
     }
 
-    /// With this for the access log.
+    /// Sets the cause for the access log.
     pub(crate) fn because(mut self, error: &Error) -> Self {
         self.behind = Some(error.to_string());
         self
     }
 
-    /// What the client is told. Whoever asked for the head alone gets no more than that.
+    /// The answer. Requests for the head get no body.
     pub(crate) fn answer(self, resource: &str, request: &str, is_head: bool) -> Answer {
         let mut xml = Xml::error();
         xml.leaf("Code", self.code);
@@ -141,12 +141,12 @@ impl Fault {
     }
 }
 
-/// What the engine says stays in the access log: it names places of this host.
+/// The engine's message goes to the access log only, since it names paths of this host.
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         let internal = StatusCode::INTERNAL_SERVER_ERROR;
         let (status, code, message) = match error.kind() {
-            // A disk or a mount that fails may be back another time.
+            // A failing disk or mount may recover, so the client may retry.
             Kind::Unavailable | Kind::Interrupted | Kind::Io => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "ServiceUnavailable",

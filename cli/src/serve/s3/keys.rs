@@ -1,7 +1,7 @@
 //! The keys of the S3 door: who may read which buckets.
 //!
-//! A signature is made with the secret itself, so that the door must know it: no hash of it would do. The file is for its
-//! owner alone, is read once, and nothing that it holds is ever shown.
+//! Verifying a signature needs the secret itself, not a hash of it. The file must be readable by its owner only. It is
+//! read once, and its content is never shown.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -11,16 +11,16 @@ use std::path::Path;
 use serde::Deserialize;
 use store::{Error, Namespace, Pattern, Result};
 
-/// Most bytes of the file.
+/// Maximum size of the file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// What others may not do with it.
+/// Mode bits that the file must not have.
 const OTHERS: u32 = 0o077;
-/// Fewest characters of a secret.
+/// Minimum length of a secret.
 const SECRET_CHARS_MIN: usize = 16;
 
 const HINT: &str = "the file holds tables like [[key]] id = \"trainer\" secret = \"...\" namespaces = [\"project/llama-*\"], each on lines of its own";
 
-/// What may be used at the door.
+/// The valid keys.
 pub(crate) struct Keys(HashMap<String, Key>);
 
 /// One key.
@@ -49,10 +49,10 @@ struct File {
 }
 
 impl Keys {
-    /// Those in the file at `path`.
+    /// Reads the keys in the file at `path`.
     ///
     /// # Errors
-    /// When others may read it, or it is not what it should be.
+    /// If others may read it, or it is invalid.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let file = store::open_regular(path).map_err(|source| Error::io("open", path, source))?;
         let about = file
@@ -77,7 +77,7 @@ impl Keys {
             .map_err(|why| Error::invalid(format!("keys in {}: {why}", path.display())).hint(HINT))
     }
 
-    /// What is wrong is told without a word of the file.
+    /// Parses the file. Errors never quote its content.
     pub(in crate::serve) fn parse(text: &str) -> std::result::Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
@@ -116,12 +116,12 @@ impl Keys {
 }
 
 impl Key {
-    /// What signatures are made with.
+    /// The secret for signatures.
     pub(super) fn secret(&self) -> &str {
         &self.secret
     }
 
-    /// Whether it may read this namespace.
+    /// Whether the key may read this namespace.
     pub(crate) fn may_read(&self, namespace: &Namespace) -> bool {
         let Role::Read = self.role;
         let wanted = Pattern::new(namespace.as_str());
@@ -132,7 +132,7 @@ impl Key {
 
 #[cfg(test)]
 impl Keys {
-    /// One key that may read all.
+    /// One key that may read everything.
     pub(super) fn of(id: &str, secret: &str) -> Self {
         let text = format!("[[key]]\nid = \"{id}\"\nsecret = \"{secret}\"\nnamespaces = [\"*\"]\n");
         Self::parse(&text).unwrap()

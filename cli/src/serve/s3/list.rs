@@ -1,7 +1,7 @@
-//! Listings: ListBuckets, and ListObjects in both versions.
+//! Listings: ListBuckets, and both versions of ListObjects.
 //!
-//! A page goes on where a key or a common prefix ends: what is told is behind that text, whatever became of it. The token
-//! of a page holds nothing else.
+//! A page ends after a key or a common prefix, and the next page continues after that text, even if it no longer
+//! exists. The token of a page holds nothing else.
 
 use hyper::StatusCode;
 use jiff::Timestamp;
@@ -15,13 +15,13 @@ use crate::serve::s3::walk::{KeyWalk, behind};
 use crate::serve::s3::xml::Xml;
 use crate::serve::text::{self, hex, unhex};
 
-/// Keys and prefixes of one page.
+/// Maximum keys and prefixes per page.
 const PAGE_MAX: usize = 1000;
-/// What a token begins with: behind this key or prefix, or behind this text that is none.
+/// The first letter of a token: it continues after a key or prefix, or after another text.
 const TOKENS: [&str; 2] = ["k", "t"];
 pub(crate) const TIME: &str = "%Y-%m-%dT%H:%M:%S.000Z";
 
-/// What a listing asks for.
+/// The parameters of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     prefix: String,
@@ -30,7 +30,7 @@ pub(crate) struct Asked {
     max: usize,
     is_encoded: bool,
     is_second: bool,
-    /// What the client said, to be told again: `marker` or `start-after`, and the token.
+    /// Parameters to repeat in the answer: `marker` or `start-after`, and the token.
     told: (Option<String>, Option<String>),
     with_owner: bool,
 }
@@ -39,9 +39,9 @@ pub(crate) struct Asked {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum After {
     Nothing,
-    /// A key, or a prefix with all that begins with it.
+    /// After a key, or after all keys with a prefix.
     Name(String),
-    /// A text that stands for itself.
+    /// After a plain text.
     Text(String),
 }
 
@@ -59,7 +59,7 @@ struct Token {
 }
 
 impl Asked {
-    /// What a query asks for.
+    /// Parses the query.
     pub(crate) fn parse(query: &[(String, String)]) -> Outcome<Self> {
         let value = |name: &str| text::value(query, name).map(str::to_owned);
         let is_second = match text::value(query, "list-type") {
@@ -109,7 +109,7 @@ impl Asked {
         })
     }
 
-    /// The prefix up to the first delimiter behind the one that is asked for.
+    /// The common prefix of a key: up to the first delimiter after the requested prefix.
     fn common<'k>(&self, key: &'k str) -> Option<&'k str> {
         let delimiter = self.delimiter.as_deref()?;
         let rest = key.strip_prefix(self.prefix.as_str())?;
@@ -117,7 +117,7 @@ impl Asked {
         key.get(..end)
     }
 
-    /// The least text that the page may tell of.
+    /// The smallest text that may be on the page.
     fn begin(&self) -> Vec<u8> {
         let begin = match &self.after {
             After::Nothing => Vec::new(),
@@ -161,7 +161,7 @@ impl Token {
 }
 
 impl Page {
-    /// The page that is asked for. Blocks.
+    /// Lists the page. Blocks.
     pub(crate) fn of(bucket: &Bucket, asked: &Asked) -> Result<Self> {
         let mut page = Self::default();
         if asked.max == 0 {
@@ -198,7 +198,7 @@ impl Page {
         Ok(page)
     }
 
-    /// As the client reads it.
+    /// The answer to the client.
     pub(crate) fn answer(&self, name: &str, asked: &Asked) -> Answer {
         let mut xml = Xml::new("ListBucketResult");
         xml.leaf("Name", name);
@@ -255,11 +255,11 @@ fn owner(xml: &mut Xml) {
     xml.leaf("DisplayName", "store");
 }
 
-/// All buckets that somebody may read.
+/// The list of all readable buckets.
 pub(crate) fn buckets<'n>(namespaces: impl Iterator<Item = &'n Namespace>) -> Answer {
     let mut xml = Xml::new("ListAllMyBucketsResult");
     xml.element("Owner", owner);
-    // Nobody knows when a namespace began; clients want a time.
+    // The creation time of a namespace is unknown, but clients require one.
     let time = Timestamp::UNIX_EPOCH.strftime(TIME).to_string();
     xml.element("Buckets", |xml| {
         for namespace in namespaces {

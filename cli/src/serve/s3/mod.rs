@@ -1,7 +1,7 @@
-//! The S3 door: a namespace is a bucket, the files of its refs are its objects; for reading.
+//! The S3 door: a namespace is a bucket, and the files of its refs are the objects; read-only.
 //!
-//! `route` says what is asked for, `keys` and `sign` who asks. `bucket` says which file a key is, `walk` which keys there
-//! are, over `names` and what `shelf` keeps; `list` and `object` answer, `fault` and `xml` put it into the words of S3.
+//! `route` parses requests, `keys` and `sign` authenticate them. `bucket` maps keys to files, `walk` lists keys with
+//! the help of `names` and the cache in `shelf`. `list` and `object` answer; `fault` and `xml` encode answers.
 
 mod bucket;
 mod fault;
@@ -37,7 +37,7 @@ use route::{Call, Target};
 use shelf::Shelf;
 use xml::Xml;
 
-/// Where all buckets are, as far as a client asks.
+/// The region of all buckets.
 const REGION: &str = "us-east-1";
 const REQUEST: HeaderName = HeaderName::from_static("x-amz-request-id");
 const BUCKET_REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
@@ -45,14 +45,14 @@ const BUCKET_REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region")
 /// The door.
 pub(crate) struct S3 {
     source: Arc<Source>,
-    /// Without them everybody may read everything, as long as there are no tokens.
+    /// The keys. Without them, everybody may read everything unless the server has tokens.
     keys: Option<Keys>,
     tokens: Arc<Tokens>,
     shelf: Arc<Shelf>,
     requests: AtomicU64,
 }
 
-/// A request on its way through the door.
+/// A request with its parsed properties.
 struct Request<'r> {
     head: &'r Parts,
     query: &'r [(String, String)],
@@ -67,12 +67,12 @@ impl S3 {
             keys,
             tokens,
             shelf: Arc::default(),
-            // The numbers of two servers differ, so that a log is found by them.
+            // Starts at the current time, so that request ids of different servers differ.
             requests: AtomicU64::new(Timestamp::now().as_microsecond().unsigned_abs() << 8),
         }
     }
 
-    /// The key that a request is signed with; none, where everybody is let in.
+    /// The key that signed a request; `None` if everybody is let in.
     fn key(&self, head: &Parts) -> Outcome<Option<&Key>> {
         if let Some(keys) = &self.keys {
             return sign::check(head, keys, Timestamp::now()).map(Some);
@@ -119,7 +119,7 @@ impl S3 {
         let (sight, namespace) = self.find(request, name).await?;
         match call {
             Call::Location => {
-                // The region that was there before regions has no name.
+                // The default region us-east-1 has an empty name here.
                 Ok(Xml::new("LocationConstraint").answer(StatusCode::OK))
             }
             Call::Versioning => Ok(Xml::new("VersioningConfiguration").answer(StatusCode::OK)),
@@ -143,7 +143,8 @@ impl S3 {
         let namespace = request.namespace(name)?;
         let (shelf, wanted) = (Arc::clone(&self.shelf), key.to_owned());
         let source = Arc::clone(&self.source);
-        // In one go: most files are small, and to hand work to another thread takes as long as to send them.
+        // One blocking task for all steps: most files are small, and a switch to another thread takes as long as
+        // sending one.
         let found = block(move || {
             let sight = source.newest()?;
             if !sight.view().state.refs.sums().contains_key(&namespace) {
@@ -166,7 +167,7 @@ impl S3 {
         asked.answer(&self.source, sight, &object, changed).await
     }
 
-    /// The namespace of a bucket, if the one who asks may see it.
+    /// The namespace of a bucket, if it exists and the caller may see it.
     async fn find(&self, request: &Request<'_>, name: &str) -> Outcome<(Sight, Namespace)> {
         let namespace = request.namespace(name)?;
         let sight = self.newest().await?;
@@ -183,7 +184,7 @@ impl S3 {
 }
 
 impl Request<'_> {
-    /// The namespace that a bucket of this name is, if it may be read; it need not be there.
+    /// The namespace of a bucket, if the caller may read it; it need not exist.
     fn namespace(&self, name: &str) -> Outcome<Namespace> {
         let namespace = route::namespace(name).filter(|namespace| self.may_read(namespace));
         namespace.ok_or_else(|| Fault::no_bucket(name))

@@ -1,7 +1,7 @@
 //! The refs of a namespace by name, in the two orders that keys need.
 //!
-//! A ref that is a file has its own name as its key; all others begin their keys with their name and a slash, and
-//! `a-b/` comes before `a/`, though `a` comes before `a-b`. Each look is a search in one of two sorted lists.
+//! The key of a ref that is a file is its name; the keys of other refs begin with the name and a slash. `a-b/` comes
+//! before `a/`, though `a` comes before `a-b`. Each lookup searches one of two sorted lists.
 
 use std::cmp::Ordering;
 
@@ -9,8 +9,7 @@ use store::{Namespace, Reader, Result};
 
 use crate::serve::source::{GATED, UPLOADS};
 
-/// What refs begin with that hold uploads until they are committed, files that nobody put into a bucket; and those that
-/// hold what an upstream does not show to everybody.
+/// Prefixes of refs that are not in a bucket: uploads before their commit, and mirrors of repos that are not public.
 const HIDDEN: [&str; 2] = [UPLOADS, GATED];
 
 /// Refs with a live version.
@@ -18,12 +17,12 @@ const HIDDEN: [&str; 2] = [UPLOADS, GATED];
 pub(crate) struct Names {
     /// By name.
     sorted: Vec<Box<str>>,
-    /// Places in `sorted`, by name and a slash.
+    /// Indexes into `sorted`, ordered by name and a slash.
     deep: Vec<u32>,
 }
 
 impl Names {
-    /// Those of a namespace. Blocks.
+    /// The refs of a namespace. Blocks.
     pub(crate) fn of(reader: &Reader<'_>, namespace: &Namespace) -> Result<Self> {
         let view = reader.view();
         let mut names = Vec::new();
@@ -57,7 +56,7 @@ impl Names {
             .is_ok()
     }
 
-    /// The next ref whose name is `above` and one part, which is at least `from`; that part.
+    /// The next ref directly below `above` whose last part is at least `from`. Returns that part.
     pub(crate) fn single(&self, above: &str, from: &[u8]) -> Option<&str> {
         let mut wanted = [above.as_bytes(), from].concat();
         loop {
@@ -67,18 +66,18 @@ impl Names {
             let rest = self.sorted.get(at)?.strip_prefix(above)?;
             match rest.split_once('/') {
                 None => return Some(rest),
-                // What is behind all that begins with the part and a slash.
+                // Skips everything that begins with the part and a slash.
                 Some((part, _)) => wanted = format!("{above}{part}0").into_bytes(),
             }
         }
     }
 
-    /// The next part below `above` that refs have or begin with, which is with a slash at least `from`.
+    /// The next part below `above` in the names of refs, which, with a slash, is at least `from`.
     pub(crate) fn group(&self, above: &str, from: &[u8]) -> Option<&str> {
         let wanted = [above.as_bytes(), from].concat();
         let name = |place: &u32| self.sorted.get(*place as usize).map_or("", |name| &**name);
         let key = |place: &u32| name(place).bytes().chain([b'/']);
-        // The ref whose own name is above all of these is none of them.
+        // Skips the ref named `above` itself.
         let is_before = |place: &u32| {
             key(place).cmp(wanted.iter().copied()) == Ordering::Less || key(place).eq(above.bytes())
         };

@@ -1,4 +1,4 @@
-//! HeadObject and GetObject: a file, whole or a part of it, if what the client asks for holds.
+//! HeadObject and GetObject: a file or a range of it, under the client's conditions.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use crate::serve::s3::fault::{Fault, Outcome};
 use crate::serve::source::{Sight, Source};
 use crate::serve::text;
 
-/// Parts that a file may have, as S3 counts them.
+/// Maximum part number, as in S3.
 const PARTS_MAX: u32 = 10_000;
-/// What a query may put in place of headers.
+/// Query parameters that override headers of the answer.
 const OVERRIDES: [(&str, HeaderName); 6] = [
     ("response-cache-control", CACHE_CONTROL),
     ("response-content-disposition", CONTENT_DISPOSITION),
@@ -32,25 +32,25 @@ const OVERRIDES: [(&str, HeaderName); 6] = [
     ("response-expires", EXPIRES),
 ];
 
-/// What is asked of a file.
+/// A request for a file.
 pub(crate) struct Asked<'r> {
     pub(crate) headers: &'r HeaderMap,
     pub(crate) query: &'r [(String, String)],
     pub(crate) is_head: bool,
 }
 
-/// Whether a file is sent.
+/// The result of the conditions.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Send,
-    /// The client has it.
+    /// The client already has the file.
     Has,
-    /// The condition in this header does not hold.
+    /// The condition in this header fails.
     Refuse(&'static str),
 }
 
 impl Asked<'_> {
-    /// The file, or what of it is asked for.
+    /// The answer: the file, or the requested range.
     pub(crate) async fn answer(
         &self,
         source: &Arc<Source>,
@@ -65,7 +65,7 @@ impl Asked<'_> {
             Verdict::Has => return Ok(headed(StatusCode::NOT_MODIFIED, &etag, changed)),
             Verdict::Refuse(header) => return Err(Fault::condition(header)),
         }
-        // A part of another object is of no use to a client that has the rest of that one.
+        // If the object is another one now, a range would not fit to the part that the client has.
         let range = self
             .value(RANGE)
             .filter(|_| self.is_rest_of(&etag, changed));
@@ -106,7 +106,7 @@ impl Asked<'_> {
         value(self.headers, &name)
     }
 
-    /// Whether `If-Range`, an ETag or a time, is of this object, where it is said at all.
+    /// Whether `If-Range`, an ETag or a time, is of this object. True without the header.
     fn is_rest_of(&self, etag: &str, changed: Changed) -> bool {
         self.value(IF_RANGE).is_none_or(|known| {
             let is_weak = known.starts_with("W/") || known.contains('*');
@@ -114,7 +114,7 @@ impl Asked<'_> {
         })
     }
 
-    /// Whether a part is asked for: a file has one.
+    /// Whether a part is requested. Every file has exactly one.
     fn part(&self) -> Outcome<bool> {
         let Some(number) = text::value(self.query, "partNumber") else {
             return Ok(false);
@@ -162,7 +162,7 @@ fn time_of(changed: Changed) -> String {
     time.unwrap_or_default()
 }
 
-/// What the conditions in a request come to. Those on the ETag outweigh those on the time.
+/// Evaluates the conditions. Those on the ETag take precedence over those on the time.
 fn verdict(headers: &HeaderMap, etag: &str, changed: Changed) -> Verdict {
     let is_not_since = |name: HeaderName| {
         let time: Timestamp = DateTimeParser::new()
@@ -184,7 +184,7 @@ fn verdict(headers: &HeaderMap, etag: &str, changed: Changed) -> Verdict {
     if is_had { Verdict::Has } else { Verdict::Send }
 }
 
-/// Whether a list of ETags has this one. Clients leave out the quotes, too.
+/// Whether a list of ETags contains this one. Some clients omit the quotes.
 fn names(known: &str, etag: &str) -> bool {
     known.split(',').any(|known| {
         let known = known.trim();

@@ -1,7 +1,7 @@
-//! What is asked for: the bucket and the key in a path, and what the query says of them.
+//! Parses requests: the bucket and the key in a path, and the call in the query.
 //!
-//! `/BUCKET/KEY`, each decoded once; a bucket is `project.NAME` or `team.NAME`. A key is a text: an escaped slash in it is a
-//! slash, and `.`, `..` and empty parts name nothing that a tree can hold.
+//! The path is `/BUCKET/KEY`, each decoded once; a bucket is `project.NAME` or `team.NAME`. A key is a text: an escaped
+//! slash is a slash, and no file has a key with `.`, `..` or an empty part.
 
 use hyper::Method;
 use store::Namespace;
@@ -9,7 +9,7 @@ use store::Namespace;
 use crate::serve::s3::fault::{Fault, Outcome};
 use crate::serve::text;
 
-/// Parts of a query that ask for what this door does not have.
+/// Query parameters of calls that this door does not support.
 const OTHERS: [&str; 33] = [
     "accelerate",
     "acl",
@@ -46,16 +46,16 @@ const OTHERS: [&str; 33] = [
     "renameObject",
 ];
 
-/// What a path names.
+/// The resource that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Service,
-    /// A bucket as it is called.
+    /// The name of a bucket.
     Bucket(String),
     Object(String, String),
 }
 
-/// What is asked of it.
+/// The requested operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Buckets,
@@ -78,7 +78,7 @@ impl Target {
         }
     }
 
-    /// What `method` asks of it.
+    /// The operation of `method` with this query.
     pub(crate) fn call(&self, method: &Method, query: &[(String, String)]) -> Outcome<Call> {
         match *method {
             Method::GET | Method::HEAD => {}
@@ -109,13 +109,13 @@ impl Target {
     }
 }
 
-/// The namespace that a bucket is.
+/// The namespace of a bucket.
 pub(crate) fn namespace(bucket: &str) -> Option<Namespace> {
     let (kind, name) = bucket.split_once('.')?;
     format!("{kind}/{name}").parse().ok()
 }
 
-/// The bucket that a namespace is.
+/// The bucket of a namespace.
 pub(crate) fn bucket(namespace: &Namespace) -> String {
     namespace.as_str().replacen('/', ".", 1)
 }

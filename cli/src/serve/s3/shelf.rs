@@ -1,7 +1,7 @@
-//! Directories and times that were read, kept for the next request.
+//! A cache of directories and times.
 //!
-//! A directory is kept in the order of keys, in which `a-b` comes before what is in `a/`: a page of a listing costs a search
-//! in each directory on the way to it, and not the tree. Names that are no UTF-8 have no key.
+//! Directories are kept in the order of keys, in which `a-b` comes before paths in `a/`. So a page of a listing costs
+//! one search in each directory on its way, and does not read the tree. Names that are not UTF-8 have no key.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,15 +10,15 @@ use store::{Content, Namespace, Node, Reader, Result, TimesReader};
 
 use crate::serve::s3::names::Names;
 
-/// Entries of all directories and names of all refs that are kept.
+/// Maximum entries in cached directories, and maximum cached names of refs.
 const ENTRIES_KEPT_MAX: usize = 200_000;
-/// Times that are kept, of four bytes each; a larger version has one time for all.
+/// Maximum cached times, of four bytes each. All files of a larger version have one time.
 pub(crate) const TIMES_KEPT_MAX: u64 = 4_000_000;
 
 /// One directory.
 #[derive(Debug)]
 pub(crate) struct Dir {
-    /// The names of all items, one behind the other.
+    /// The names of all items, concatenated.
     text: String,
     items: Vec<Item>,
 }
@@ -27,12 +27,12 @@ pub(crate) struct Dir {
 struct Item {
     start: usize,
     len: u8,
-    /// Entries of the directory, and below it, that come before this one.
+    /// The number of entries in the directory, and below it, before this one.
     before: u64,
     what: What,
 }
 
-/// What an item stands for.
+/// The kind of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     File(Content),
@@ -40,7 +40,7 @@ pub(crate) enum What {
     Dir(Content),
 }
 
-/// An item as it is found.
+/// An item with its name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'d> {
     pub(crate) name: &'d str,
@@ -48,7 +48,7 @@ pub(crate) struct Entry<'d> {
     pub(crate) what: &'d What,
 }
 
-/// What is kept.
+/// The cache.
 #[derive(Default)]
 pub(crate) struct Shelf {
     dirs: Mutex<Kept<Content, Dir>>,
@@ -57,7 +57,7 @@ pub(crate) struct Shelf {
     times: Mutex<Kept<Content, [u32]>>,
 }
 
-/// Things by key, all of them given up when they are too many together.
+/// Values by key. All are dropped when their total weight is too large.
 struct Kept<K, T: ?Sized> {
     things: HashMap<K, Arc<T>>,
     weight: u64,
@@ -77,7 +77,7 @@ impl Entry<'_> {
         matches!(self.what, What::Dir(_))
     }
 
-    /// Its name, as it is sorted by.
+    /// The bytes by which the item is sorted.
     pub(crate) fn key(&self) -> impl Iterator<Item = u8> + use<'_> {
         let slash = self.is_dir().then_some(b'/');
         self.name.bytes().chain(slash)
@@ -85,7 +85,7 @@ impl Entry<'_> {
 }
 
 impl Dir {
-    /// The directory that `tree` is. Blocks.
+    /// Reads the directory `tree`. Blocks.
     fn read(reader: &Reader<'_>, tree: &Content) -> Result<Self> {
         let mut dir = Self {
             text: String::new(),
@@ -147,7 +147,7 @@ impl Item {
 }
 
 impl Shelf {
-    /// The directory that `tree` is. Blocks.
+    /// The directory `tree`, cached. Blocks.
     pub(crate) fn dir(&self, reader: &Reader<'_>, tree: &Content) -> Result<Arc<Dir>> {
         kept(&self.dirs, tree, ENTRIES_KEPT_MAX as u64, || {
             let dir = Dir::read(reader, tree)?;
@@ -156,7 +156,7 @@ impl Shelf {
         })
     }
 
-    /// The refs of a namespace. Blocks.
+    /// The refs of a namespace, cached. Blocks.
     pub(crate) fn names(&self, reader: &Reader<'_>, namespace: &Namespace) -> Result<Arc<Names>> {
         let key = (reader.view().state.number, namespace.clone());
         kept(&self.names, &key, ENTRIES_KEPT_MAX as u64, || {
@@ -166,7 +166,7 @@ impl Shelf {
         })
     }
 
-    /// The times of a version with so many entries in seconds since 1970, the root's first. Blocks.
+    /// The times of a version with this many entries, in seconds since 1970, the root's first. Blocks.
     pub(crate) fn times(
         &self,
         reader: &Reader<'_>,
@@ -195,7 +195,7 @@ fn kept<K: Clone + Eq + std::hash::Hash, T: ?Sized>(
         return Ok(Arc::clone(known));
     }
     let (thing, weight) = read()?;
-    // One that is too large alone stays beside what leads to it, or each of them would drive out the other.
+    // Limits the weight of a single value, so that two large values do not evict each other.
     let weight = weight.min(weight_max / 2);
     let mut kept = lock();
     if kept.weight.saturating_add(weight) > weight_max {
@@ -208,7 +208,7 @@ fn kept<K: Clone + Eq + std::hash::Hash, T: ?Sized>(
 
 #[cfg(test)]
 impl Dir {
-    /// Of names; those that end with a slash are directories.
+    /// A directory of these names. Those that end with a slash are directories.
     pub(crate) fn of(names: &[&str]) -> Self {
         let mut dir = Self {
             text: String::new(),

@@ -1,8 +1,8 @@
-//! Signatures of AWS, version 4: in the header `Authorization`, or in the query of a URL that was signed beforehand.
+//! AWS signatures, version 4: in the header `Authorization`, or in the query of a presigned URL.
 //!
-//! The request is put into its canonical form, and what the key's secret makes of that is compared in constant time. Paths
-//! and queries are decoded and encoded again, since clients differ in what they escape. Any region is taken. Bodies are not
-//! looked at: nothing here takes one.
+//! The signature of the request's canonical form is computed with the key's secret and compared in constant time. Paths
+//! and queries are decoded and encoded again, since clients escape different characters. Any region is accepted. Bodies
+//! are not verified, since no operation takes one.
 
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, DATE};
@@ -23,30 +23,30 @@ const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 const SERVICE: &str = "s3";
 const END: &str = "aws4_request";
-/// How far the clocks of client and server may be apart.
+/// Maximum difference between the clocks of client and server.
 const SKEW: SignedDuration = SignedDuration::from_mins(15);
-/// How long a URL may be good.
+/// Maximum validity of a presigned URL.
 const EXPIRES_SECS_MAX: i64 = 7 * 24 * 60 * 60;
 const TIME: &str = "%Y%m%dT%H%M%SZ";
 
-/// What a request says of its signature.
+/// The parameters of a signature.
 struct Claim {
     id: String,
-    /// Day, region, service and a constant.
+    /// Date, region, service, and a constant.
     scope: [String; 4],
-    /// The headers that are signed.
+    /// The signed headers.
     names: Vec<String>,
     signature: String,
     time: Timestamp,
     payload: String,
-    /// For how many seconds a URL is good.
+    /// The validity of a presigned URL in seconds.
     expires_secs: Option<i64>,
 }
 
-/// The key that a request is signed with.
+/// The key that signed a request.
 ///
 /// # Errors
-/// When it is not signed, or not by a key that is known, or not now.
+/// If the request is not signed, the key is unknown, or the signature is wrong or expired.
 pub(crate) fn check<'k>(head: &Parts, keys: &'k Keys, now: Timestamp) -> Outcome<&'k Key> {
     if head.headers.get_all(AUTHORIZATION).iter().count() > 1 {
         return Err(Fault::request("More than one Authorization."));
@@ -102,7 +102,7 @@ fn bad_query(message: &str) -> Fault {
     Fault::new(status, "AuthorizationQueryParametersError", message)
 }
 
-/// `AWS4-HMAC-SHA256 Credential=..., SignedHeaders=..., Signature=...`
+/// Parses `AWS4-HMAC-SHA256 Credential=..., SignedHeaders=..., Signature=...`.
 fn of_header(value: &str, headers: &HeaderMap) -> Outcome<Claim> {
     let fields = value.strip_prefix(ALGORITHM).ok_or_else(other_mechanism)?;
     let fields: Vec<(&str, &str)> = fields
@@ -138,7 +138,7 @@ fn of_header(value: &str, headers: &HeaderMap) -> Outcome<Claim> {
     })
 }
 
-/// `X-Amz-...` in the query.
+/// Parses `X-Amz-...` in the query.
 fn of_query(query: &[(String, String)]) -> Outcome<Claim> {
     let field = |name: &str| {
         let missing = || bad_query(&format!("the query has no {name}."));
@@ -232,7 +232,7 @@ impl Claim {
         }
     }
 
-    /// The host is signed, and whatever has a meaning for S3.
+    /// Checks that the signed headers include the host and all of S3's own headers.
     fn check_headers(&self, headers: &HeaderMap) -> Outcome<()> {
         let is_signed = |name: &str| self.names.iter().any(|signed| signed == name);
         let must = headers.keys().map(hyper::header::HeaderName::as_str);
@@ -249,7 +249,7 @@ impl Claim {
         }
     }
 
-    /// What is signed.
+    /// The text that is signed.
     fn text(&self, head: &Parts) -> Option<String> {
         let canonical = self.canonical(head)?;
         let (time, scope) = (shown(self.time), self.scope.join("/"));
@@ -280,7 +280,7 @@ impl Claim {
         ))
     }
 
-    /// What the secret makes of day, region and service.
+    /// Derives the signing key from the secret, date, region and service.
     fn key(&self, secret: &str) -> hmac::Key {
         let begin = hmac::Key::new(hmac::HMAC_SHA256, format!("AWS4{secret}").as_bytes());
         self.scope.iter().fold(begin, |key, part| {
@@ -290,7 +290,7 @@ impl Claim {
     }
 }
 
-/// Names and values escaped in one way, sorted, without the signature.
+/// The query in canonical form: escaped uniformly, sorted, without the signature.
 fn canonical_query(query: &str) -> String {
     let plain = |text: &str| {
         let bytes: Vec<u8> = percent_decode_str(&text.replace('+', " ")).collect();

@@ -1,7 +1,7 @@
-//! The keys of a bucket in their order, from any place on: by the bytes of the whole key.
+//! Lists the keys of a bucket in byte order, from any point on.
 //!
-//! What is below a name comes from up to three sources: the tree of a version, refs of that name, and refs whose names go
-//! on from there. Each step and each seek is a search in every directory on the way, and reads none beside it.
+//! The entries below a name come from up to three sources: the tree of a version, refs with that name, and refs whose
+//! names continue from it. Each step and each seek searches the directories on its way and reads no others.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use store::{Content, Result};
 use crate::serve::s3::bucket::{Bucket, Object, Owner};
 use crate::serve::s3::shelf::{Dir, What};
 
-/// Names that are looked at in one walk: of a tree without files a page must end, too.
+/// Maximum names to look at in one walk, since a page must end even in a tree without files.
 const LOOKED_MAX: usize = 20_000;
 
-/// A way through a bucket.
+/// A walk through a bucket.
 pub(crate) struct KeyWalk<'b> {
     bucket: &'b Bucket,
-    /// Where every way begins.
+    /// The frame at which every seek begins.
     root: Option<Frame>,
     /// From the outermost directory to the innermost.
     frames: Vec<Frame>,
-    /// What comes behind the last key that is wanted.
+    /// The end of the wanted keys, exclusive.
     until: Option<Vec<u8>>,
     looked: usize,
     /// The last name that was looked at.
@@ -33,15 +33,15 @@ pub(crate) struct Found {
     pub(crate) object: Object,
 }
 
-/// What is below a name.
+/// The entries below a name.
 #[derive(Clone)]
 struct Frame {
-    /// What its keys begin with.
+    /// The prefix of its keys.
     above: String,
-    /// What was not looked at yet.
+    /// The first part that was not looked at yet.
     from: Vec<u8>,
     place: Option<Place>,
-    /// Whether names of refs go on from here.
+    /// Whether names of refs continue from here.
     has_refs: bool,
 }
 
@@ -50,7 +50,7 @@ struct Frame {
 struct Place {
     owner: Owner,
     dir: Arc<Dir>,
-    /// Entries of the version before it.
+    /// The number of entries of the version before it.
     before: u64,
 }
 
@@ -61,28 +61,28 @@ struct Next {
 }
 
 enum Kind {
-    /// Of the tree, with the entries of the version before it.
+    /// An item of the tree, with the number of entries of the version before it.
     Item(What, u64),
     /// A ref, which may be a file.
     Single,
-    /// Refs that go on, and the directory of the tree that is called so.
+    /// Names of refs that continue, and the directory of the tree with this name.
     Group(Option<(Content, u64)>),
 }
 
 impl Next {
-    /// Its part of a key.
+    /// The part of a key.
     fn key(&self) -> String {
         let is_dir = matches!(self.kind, Kind::Item(What::Dir(_), _) | Kind::Group(_));
         format!("{}{}", self.name, if is_dir { "/" } else { "" })
     }
 
-    /// What comes behind it and all that is below.
+    /// The first text after the name and everything below it.
     fn after(&self) -> Vec<u8> {
         after(&self.key())
     }
 }
 
-/// The least text behind a key, or behind all that begins with a directory's.
+/// The first text after a key, or after everything below a directory.
 fn after(key: &str) -> Vec<u8> {
     match key.strip_suffix('/') {
         Some(name) => format!("{name}0").into_bytes(),
@@ -90,17 +90,17 @@ fn after(key: &str) -> Vec<u8> {
     }
 }
 
-/// The least text that comes behind all that begin with `prefix`.
+/// The first text after all that begin with `prefix`.
 pub(crate) fn behind(prefix: &str) -> Option<Vec<u8>> {
     let mut bytes = prefix.as_bytes().to_vec();
-    // No text has the byte 255.
+    // UTF-8 never contains the byte 255.
     let last = bytes.last_mut()?;
     *last = last.saturating_add(1);
     Some(bytes)
 }
 
 impl<'b> KeyWalk<'b> {
-    /// Over the keys that begin with `prefix` and are at least `bound`. Blocks.
+    /// A walk over the keys that begin with `prefix` and are at least `bound`. Blocks.
     pub(crate) fn new(bucket: &'b Bucket, prefix: &str, bound: &[u8]) -> Result<Self> {
         let mut walk = Self {
             bucket,
@@ -128,7 +128,7 @@ impl<'b> KeyWalk<'b> {
         Ok(walk)
     }
 
-    /// Goes on with the first key that is at least `bound`. Blocks.
+    /// Continues with the first key that is at least `bound`. Blocks.
     pub(crate) fn seek(&mut self, bound: &[u8]) -> Result<()> {
         self.frames.clear();
         let Some(mut frame) = self.root.clone() else {
@@ -161,7 +161,7 @@ impl<'b> KeyWalk<'b> {
         Ok(())
     }
 
-    /// The next key; none at the end, or when it looked at too much. Blocks.
+    /// The next key; `None` at the end, and after too many names. Blocks.
     pub(crate) fn next(&mut self) -> Result<Option<Found>> {
         while !self.is_tired() {
             let Some(frame) = self.frames.last() else {
@@ -200,7 +200,7 @@ impl<'b> KeyWalk<'b> {
         Ok(None)
     }
 
-    /// Whether it ended because it looked at too much, and behind which text it goes on.
+    /// If the walk ended after too many names: the text after which to continue.
     pub(crate) fn tired(&self) -> Option<&str> {
         self.is_tired().then_some(self.last.as_str())
     }
@@ -209,7 +209,7 @@ impl<'b> KeyWalk<'b> {
         self.looked >= LOOKED_MAX
     }
 
-    /// The least of what was not looked at. Where a ref has a name, it is meant and not the tree.
+    /// The first name that was not looked at. A ref takes precedence over a directory of the same name.
     fn least(&self, frame: &Frame) -> Result<Option<Next>> {
         let mut from = frame.from.clone();
         loop {
@@ -265,7 +265,7 @@ impl<'b> KeyWalk<'b> {
         }
     }
 
-    /// The file that a name is, if it is one.
+    /// The file with this name, if it is a file.
     fn object(&self, frame: &Frame, key: &str, next: &Next) -> Result<Option<Object>> {
         match (&next.kind, &frame.place) {
             (Kind::Single, _) => {
@@ -282,7 +282,7 @@ impl<'b> KeyWalk<'b> {
         }
     }
 
-    /// What is below a name, if anything can be.
+    /// The frame below a name, if there can be one.
     fn below(&self, frame: &Frame, next: Next) -> Result<Option<Frame>> {
         let name = format!("{}{}", frame.above, next.name);
         let (tree, is_group) = match next.kind {
@@ -327,7 +327,7 @@ impl<'b> KeyWalk<'b> {
         Frame { has_refs, ..frame }
     }
 
-    /// The whole of a version, if it is a tree.
+    /// The frame of a version, if it is a tree.
     fn top(&self, name: &str, owner: Owner) -> Result<Option<Frame>> {
         let Some(tree) = owner.tree() else {
             return Ok(None);

@@ -1,7 +1,7 @@
-//! XML as S3 speaks it: elements and texts, nothing else.
+//! Writes XML for S3: only elements and text.
 //!
-//! Keys are names of files, which may hold what XML has no way to say or what parsers change on the way: these characters
-//! are written as references, as S3 does. Clients that expect them ask for `encoding-type=url`.
+//! Keys may contain characters that XML cannot represent, or that parsers change. They are written as references, as in
+//! S3. Clients that expect such keys request `encoding-type=url`.
 
 use std::fmt::Write;
 
@@ -19,14 +19,14 @@ pub(crate) struct Xml {
 }
 
 impl Xml {
-    /// A document of S3's namespace.
+    /// A document in S3's namespace.
     pub(crate) fn new(root: &'static str) -> Self {
         let text =
             format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{root} xmlns=\"{NAMESPACE}\">");
         Self { text, root }
     }
 
-    /// An error, which is of no namespace.
+    /// An error, which has no namespace.
     pub(crate) fn error() -> Self {
         let text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>".to_owned();
         Self {
@@ -35,27 +35,27 @@ impl Xml {
         }
     }
 
-    /// `<name>value</name>`.
+    /// Writes `<name>value</name>`.
     pub(crate) fn leaf(&mut self, name: &str, value: impl AsRef<str>) {
-        // A string takes all.
+        // Writing to a string cannot fail.
         let _always = write!(self.text, "<{name}>");
         escape(&mut self.text, value.as_ref());
         let _always = write!(self.text, "</{name}>");
     }
 
-    /// An element with what `inner` writes in it.
+    /// Writes an element; `inner` writes its content.
     pub(crate) fn element(&mut self, name: &str, inner: impl FnOnce(&mut Self)) {
         let _always = write!(self.text, "<{name}>");
         inner(self);
         let _always = write!(self.text, "</{name}>");
     }
 
-    /// The whole of it.
+    /// The whole document.
     pub(crate) fn finish(self) -> String {
         format!("{}</{}>", self.text, self.root)
     }
 
-    /// An answer that is this document.
+    /// An answer with this document.
     pub(crate) fn answer(self, status: StatusCode) -> Answer {
         Answer::new(status)
             .with(CONTENT_TYPE, "application/xml")
@@ -70,7 +70,7 @@ fn escape(into: &mut String, text: &str) {
             '<' => into.push_str("&lt;"),
             '>' => into.push_str("&gt;"),
             '"' => into.push_str("&quot;"),
-            // Parsers make one kind of line end of all.
+            // Parsers normalize line ends.
             _ if char.is_control() || matches!(char, '\u{fffe}' | '\u{ffff}') => {
                 let _always = write!(into, "&#x{:x};", u32::from(char));
             }
