@@ -15,7 +15,9 @@ mod ui;
 /// The parsers of `store serve`, for the fuzz targets.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
-    pub use crate::serve::fuzzing::{hub_commit, hub_listing, hub_path, range, s3_request};
+    pub use crate::serve::fuzzing::{
+        hub_body, hub_commit, hub_listing, hub_path, page_path, range, s3_request,
+    };
 }
 
 use std::process::ExitCode;

@@ -36,7 +36,8 @@ macro_rules! targets {
 }
 
 targets! {
-    bundle checkpoint format frame hub_commit hub_listing hub_path kept list log name pack range s3_request segment times tree
+    bundle checkpoint format frame hub_body hub_commit hub_listing hub_path kept list log name pack page_path range
+    s3_request segment times tree
 }
 
 #[test]

@@ -32,6 +32,24 @@ const PATHS: [&str; 12] = [
     "/owner/name.git/info/lfs/objects/batch",
     "/api/kernels/owner/name/xet-read-token/main",
 ];
+const BODIES: [&str; 5] = [
+    r#"{"operation":"upload","objects":[{"oid":"SHA","size":9000000000},{"oid":"SHA","size":0}]}"#,
+    r#"{"files":[{"path":"a/b.bin","sample":"AAEC","size":512},{"path":"c"}]}"#,
+    r#"{"paths":["a","b/c"],"expand":true}"#,
+    "paths=a%20b&paths=c%2Fd&expand=True",
+    "612f62",
+];
+const PAGES: [&str; 9] = [
+    "/",
+    "/-/space",
+    "/-/host/",
+    "/-/caches\n/behind/a proxy",
+    "/-/project/x",
+    "/-/project/x/runs/7\n/store",
+    "/-/team/y/model@12/a%20b/%ff%00c\n//evil.example",
+    "/-/team/y/model@latest/checkpoints",
+    "/-/project/x/m@7\n/../up",
+];
 const RANGES: [&str; 6] = [
     "bytes=0-",
     "bytes=0-0",
@@ -65,6 +83,7 @@ pub(crate) fn good(target: &str) -> Vec<Vec<u8>> {
     match target {
         "checkpoint" => [objects(&["checkpoint"]), vec![checkpoint::open()]].concat(),
         "frame" => frames(),
+        "hub_body" => BODIES.map(hashed).into(),
         "hub_commit" => [7, 1, 255].map(|piece| [&[piece], COMMIT].concat()).into(),
         "hub_listing" => [LISTED, LISTING].map(hashed).into(),
         "hub_path" => texts(&PATHS),
@@ -72,6 +91,7 @@ pub(crate) fn good(target: &str) -> Vec<Vec<u8>> {
             let keys = [log_key(7), checkpoint_key(1 << 40)].map(String::into_bytes);
             [texts(&NAMES), keys.to_vec()].concat()
         }
+        "page_path" => texts(&PAGES),
         "range" => RANGES
             .map(|text| [b"\x64\0", text.as_bytes()].concat())
             .into(),

@@ -7,13 +7,12 @@
     reason = "a broken word ends the run"
 )]
 
-use hyper::http::request::Parts;
-use hyper::{Method, Request};
-use jiff::Timestamp;
-
 use crate::serve::range::Wanted;
 use crate::serve::s3::keys::Keys;
 use crate::serve::{s3, text};
+use hyper::http::request::Parts;
+use hyper::{Method, Request};
+use jiff::Timestamp;
 
 /// The date in the examples that AWS publishes.
 const NOW: &str = "2013-05-24T00:00:00Z";
@@ -21,8 +20,9 @@ const KEYS: &str =
     "[[key]]\nid = \"trainer\"\nsecret = \"at least sixteen characters\"\nnamespaces = [\"*\"]\n";
 
 pub use crate::serve::hub::fuzzing::{
-    commit as hub_commit, listing as hub_listing, path as hub_path,
+    body as hub_body, commit as hub_commit, listing as hub_listing, path as hub_path,
 };
+pub use crate::serve::page::fuzzing::path as page_path;
 
 /// Ranges are always inside of the file.
 pub fn range(data: &[u8]) -> bool {

@@ -27,7 +27,7 @@ mod tree;
 
 pub use bundle::run as bundle;
 pub use checkpoint::run as checkpoint;
-pub use cli::fuzzing::{hub_commit, hub_listing, hub_path, range, s3_request};
+pub use cli::fuzzing::{hub_body, hub_commit, hub_listing, hub_path, page_path, range, s3_request};
 pub use format::run as format;
 pub use frame::run as frame;
 pub use kept::run as kept;

@@ -6,9 +6,12 @@
     reason = "a broken word ends the run"
 )]
 
+use crate::serve::hub::look::{named_paths, place};
 use crate::serve::hub::pull::Listing;
 use crate::serve::hub::route::{Call, Id, Route, endpoint};
 use crate::serve::hub::stream::in_pieces;
+use crate::serve::hub::uploads::announced;
+use crate::serve::hub::write::{Preupload, parse};
 use crate::serve::text;
 
 /// The lines of a commit mean the same however the body is split.
@@ -64,4 +67,23 @@ pub fn listing(data: &[u8]) -> bool {
         assert!(paths.all(|path| text::is_inside(path) && !path.is_empty()));
     }
     accepted
+}
+
+/// Bodies of questions, and cursors of pages: what names a file that comes is a hash, and a cursor is the hex of a path.
+pub fn body(data: &[u8]) -> bool {
+    let objects = announced(data);
+    let mut oids = objects.iter().flatten().map(|(oid, _)| oid.as_bytes());
+    assert!(oids.all(|oid| oid.len() == 64 && oid.iter().all(u8::is_ascii_hexdigit)));
+    let planned = parse::<Preupload>(data).ok();
+    for file in planned.iter().flat_map(|planned| &planned.files) {
+        // Large or not: it comes back.
+        let _large = [true, false].map(|is_xet_only| file.goes_by_lfs(is_xet_only));
+    }
+    let cursor = std::str::from_utf8(data).ok();
+    let path = cursor.and_then(place);
+    if let (Some(cursor), Some(path)) = (cursor, &path) {
+        assert_eq!(text::hex(path.as_bytes()), cursor);
+    }
+    let is_json = objects.is_some() || planned.is_some();
+    is_json || path.is_some() || named_paths(data).is_some_and(|(paths, _)| !paths.is_empty())
 }

@@ -242,7 +242,7 @@ impl Hub {
 }
 
 /// Parses the paths in the body of a request for paths, as a form or as JSON, and whether it wants more than hashes.
-fn named_paths(body: &[u8]) -> Option<(Vec<String>, bool)> {
+pub(super) fn named_paths(body: &[u8]) -> Option<(Vec<String>, bool)> {
     if body.first() == Some(&b'{') {
         let body: Value = serde_json::from_slice(body).ok()?;
         let paths = body.get("paths")?.as_array()?.iter();
@@ -283,7 +283,7 @@ fn next(
 }
 
 /// Decodes a cursor: the path after which a page begins.
-fn place(cursor: &str) -> Option<String> {
+pub(super) fn place(cursor: &str) -> Option<String> {
     String::from_utf8(text::unhex(cursor)?).ok()
 }
 

@@ -242,7 +242,7 @@ fn lasts(version: &Version, until: Option<Timestamp>) -> bool {
 }
 
 /// The SHA-256 and size of each announced file.
-fn announced(body: &[u8]) -> Option<Vec<(String, u64)>> {
+pub(super) fn announced(body: &[u8]) -> Option<Vec<(String, u64)>> {
     let body: Value = serde_json::from_slice(body).ok()?;
     if body.get("operation")?.as_str()? != "upload" {
         return None;

@@ -33,13 +33,13 @@ struct Create {
 }
 
 #[derive(Deserialize)]
-struct Preupload {
-    files: Vec<Planned>,
+pub(super) struct Preupload {
+    pub(super) files: Vec<Planned>,
 }
 
 /// A file that a client plans to send.
 #[derive(Deserialize)]
-struct Planned {
+pub(super) struct Planned {
     path: String,
     #[serde(default)]
     sample: String,
@@ -193,7 +193,7 @@ impl Hub {
 }
 
 impl Planned {
-    fn goes_by_lfs(&self, is_xet_only: bool) -> bool {
+    pub(super) fn goes_by_lfs(&self, is_xet_only: bool) -> bool {
         if is_xet_only {
             return self.size >= WITHIN_BYTES;
         }

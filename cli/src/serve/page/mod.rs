@@ -6,6 +6,8 @@
 
 mod entry;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod host;
 mod map;
 mod namespace;

@@ -1,0 +1,6 @@
+//! Bodies of questions at the Hub door, and cursors of its pages.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    fuzz::hub_body(data);
+});
