@@ -167,7 +167,7 @@ impl Error {
 
     /// Whether the cause is a full disk or an exceeded quota of a file system.
     pub fn is_full(&self) -> bool {
-        // Any other kind may wrap an unclear answer of a service, which does not prove that a disk is full.
+        // An error of any other kind leaves the outcome unknown, even if a full disk is among its causes.
         let mut cause = match self.kind() {
             Kind::Io => std::error::Error::source(self),
             _ => None,

@@ -6,7 +6,7 @@
 //!
 //! The copy is built in a private directory beside the destination, and renamed into place when it is complete, so it
 //! appears whole or not at all. If the destination is a mount point or the working directory, no rename can replace it:
-//! the copy is then built inside of it. Files that a killed get left there count as nothing, and are removed first.
+//! the copy is then built inside of it. Whatever an interrupted get left there is removed first.
 
 mod beside;
 mod copy;

@@ -1,6 +1,7 @@
-//! This host: its directories ([`walk`]), which files in them did not change (`stat_cache`) or were created (`list`),
-//! its whole files by content ([`pool`]), what training jobs wrote (`steps`), and where no tree may be made
-//! (`destination`). Knows nothing of a store's objects.
+//! This host: its directories ([`walk`]), which of their files are unchanged (`stat_cache`), lists of a tree's paths
+//! (`list`), what a directory held when it was last saved (`saved`), whole files by content ([`pool`]), directories
+//! that training jobs write (`steps`), and where no tree may be made (`destination`). Knows nothing of a store's
+//! objects.
 
 pub(crate) mod attributes;
 pub(crate) mod beat;

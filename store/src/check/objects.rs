@@ -304,7 +304,7 @@ pub(super) fn rewrite_checkpoints(remote: &dyn Write, findings: &[Finding]) -> R
     Ok(written)
 }
 
-/// Reads every live segment, and removes unreliable ones from `state`.
+/// Reads every live segment, and removes damaged ones from `state`.
 pub(super) fn check_segments(
     remote: &dyn Read,
     state: &mut State,

@@ -12,7 +12,7 @@ use super::tensors::{ReadAt, Tensor, tensors};
 #[derive(Debug)]
 pub(crate) struct Cutter {
     chunker: Chunker,
-    /// Large tensors that do not end before `at`, the next one last.
+    /// Large tensors that end after `at`, the next one last.
     tensors: Vec<Tensor>,
     /// How many bytes have been cut.
     at: u64,

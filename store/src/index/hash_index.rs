@@ -20,8 +20,8 @@ const SEGMENTS_LEAST: usize = 8;
 const SLOTS_MAX: u64 = 16 << 20;
 /// How many chunks can be added to a table in the time of one lookup in one segment.
 const CHUNKS_A_LOOKUP: u64 = 8;
-/// At most this many of the largest segments are left out of a file, if each is as large as all smaller ones together.
-/// That halves the file.
+/// At most this many of the largest segments are left out of a file. A segment is left out only if it is as large as
+/// all smaller ones together, which halves the file.
 const LARGE_MOST: usize = 2;
 
 /// Selects the segments to search in an index.

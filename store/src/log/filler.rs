@@ -2,7 +2,7 @@
 //!
 //! The changes of a lost entry are unknown, but later entries presuppose some of them: used version numbers, and
 //! versions or segments that they drop. Only these are made up, in the nearest lost entry before the one that needs
-//! them. A made-up version is an empty file, and is dropped again unless a later entry drops or pins it.
+//! them. A made-up version is an empty file, and is dropped at once unless a later entry drops or pins it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
