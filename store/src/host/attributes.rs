@@ -1,4 +1,4 @@
-//! Extended attributes of files and directories: those that users set, and access control lists.
+//! Extended attributes of files and directories: those of users, and access control lists.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -10,22 +10,22 @@ use rustix::io::{Errno, Result};
 
 use crate::format::Xattrs;
 
-/// Most bytes of all names of one entry, and of one value: what Linux allows.
+/// Most bytes of all names of one entry, and of one value, that Linux allows.
 const BYTES_MAX: usize = 1 << 16;
-/// Attributes of this program: proofs and records, which belong to one directory of one host.
+/// The prefix of attributes of this program: proofs and records, which belong to one directory of one host.
 const OWN: &[u8] = b"user.store.";
 /// Access control lists of POSIX.
 const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
-/// How such a list begins, and which of its entries is that of the owning group.
+/// The version with which such a list begins, and the tag of its entry for the owning group.
 const LIST_VERSION: [u8; 4] = 2_u32.to_le_bytes();
 const OF_GROUP: u16 = 0x04;
 
-/// Whether an attribute is kept and given back. Others lend rights, or belong to the host.
+/// Whether an attribute is kept and restored. Others grant privileges, or belong to the host.
 fn is_kept(name: &[u8]) -> bool {
     name.starts_with(b"user.") && !name.starts_with(OWN) || LISTS.contains(&name)
 }
 
-/// Those of an open directory.
+/// Reads the attributes of an open directory.
 pub(crate) fn of_directory(dir: impl AsFd) -> Result<Xattrs> {
     let dir = dir.as_fd();
     read(
@@ -34,7 +34,7 @@ pub(crate) fn of_directory(dir: impl AsFd) -> Result<Xattrs> {
     )
 }
 
-/// Those of the file `name` in `dir`, without opening it, nor following it.
+/// Reads the attributes of the file `name` in `dir`, without opening or following it.
 pub(crate) fn of_file(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Xattrs> {
     let above = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
     let path = above.join(OsStr::from_bytes(name));
@@ -51,7 +51,7 @@ fn read(
     let mut found = Xattrs::new();
     let mut names = vec![0; BYTES_MAX];
     let len = match list(&mut names) {
-        // Most have none.
+        // Most files have none.
         Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(found),
         len => len?,
     };
@@ -62,7 +62,7 @@ fn read(
         .split(|byte| *byte == 0);
     for name in names.filter(|name| is_kept(name)) {
         let len = match get(name, &mut value) {
-            // Taken away meanwhile.
+            // The attribute was removed meanwhile.
             Err(Errno::NODATA) => continue,
             len => len?,
         };
@@ -72,7 +72,7 @@ fn read(
     Ok(found)
 }
 
-/// Gives an open file or directory these; how many it could not be given. What is not known here is none of them.
+/// Sets attributes of an open file or directory. Returns how many could not be set; unknown kinds are never set.
 pub(crate) fn give(to: impl AsFd, attributes: &Xattrs) -> Result<u64> {
     let to = to.as_fd();
     let mut refused = 0;
@@ -84,19 +84,19 @@ pub(crate) fn give(to: impl AsFd, attributes: &Xattrs) -> Result<u64> {
         match fs::fsetxattr(to, name.as_slice(), value, XattrFlags::empty()) {
             Ok(()) => {}
             Err(Errno::IO) => return Err(Errno::IO),
-            // Its file system has none, or has no room for them, or does not know whom a list names.
+            // The file system has no attributes or no room for them, or does not know somebody whom a list names.
             Err(_) => refused += 1,
         }
     }
     Ok(refused)
 }
 
-/// What the access control list among these grants to the owning group, as bits of a mode; none, where there is no list. One
-/// that is none grants nothing.
+/// What the access control list among these grants to the owning group, as bits of a mode. None, if there is no list.
+/// An invalid list grants nothing.
 pub(crate) fn rights_of_group(attributes: &Xattrs) -> Option<u32> {
     let [list, _] = LISTS;
     let entries = attributes.get(list)?.strip_prefix(&LIST_VERSION);
-    // A tag, rights, and whom they are for.
+    // Each entry is a tag, rights, and whom they are for.
     let (entries, _) = entries.unwrap_or_default().as_chunks::<8>();
     let mut rights = entries.iter().filter_map(|[tag, more, low, high, ..]| {
         let is_it = u16::from_le_bytes([*tag, *more]) == OF_GROUP;
@@ -143,7 +143,7 @@ mod tests {
         let below = std::fs::File::open(dir.path()).unwrap();
         let given = Xattrs::from([(b"user.a".to_vec(), b"1".to_vec())]);
         assert_eq!(of_file(below.as_fd(), b"file").unwrap(), given);
-        // What this program says of a directory is its own.
+        // Attributes of this program are left out.
         fs::fsetxattr(&below, "user.store.record", b"x", XattrFlags::empty()).unwrap();
         assert_eq!(of_directory(&below).unwrap(), Xattrs::new());
     }

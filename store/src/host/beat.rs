@@ -1,4 +1,4 @@
-//! Beat: a file whose time says that its owner lives; and how long it may say nothing.
+//! Beat: a file whose time shows that its owner lives, and how long the owner may be silent.
 
 use std::fs::File;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -10,16 +10,16 @@ use rustix::fs::{Timespec, Timestamps, UTIME_NOW, futimens};
 use super::pool::disk;
 use crate::format::Time;
 
-/// How often.
+/// The time between beats.
 const EVERY: Duration = Duration::from_secs(2);
-/// How long who cannot be seen has to be silent before others take what it left.
+/// For how many seconds a process that cannot be seen must be silent before others take what it left.
 const LONG_SILENCE_SECS: i64 = 3600;
-/// How long one looks on before a long silence is believed: after a leap of the clock that files are dated by, or when
-/// the host wakes, owners that live have shown it by then.
+/// For how long a long silence is watched before it is believed. After a leap of the file system's clock, or when the
+/// host wakes up, living owners show a beat within this time.
 const CONFIRMATION: Duration = Duration::from_secs(5);
 
-/// Those who have been silent for long at `now`, by the times of their files, and stay so while one looks on, by the
-/// clock of this host. Where nobody has been silent, nothing is waited for.
+/// Returns the suspects that have been silent for long at `now`, by the times of their files, and that stay silent
+/// during the confirmation, by the clock of this host. If none has been silent, there is no wait.
 pub(crate) fn silent<S>(
     mut suspects: Vec<S>,
     now: Time,
@@ -34,12 +34,12 @@ pub(crate) fn silent<S>(
     suspects
 }
 
-/// Touches a file regularly, until it is dropped.
+/// Touches a file regularly until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Beat(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl Beat {
-    /// An owner that cannot show that it lives is taken for dead in time, which is harmless.
+    /// Starts to touch `file`. If that fails, the owner is taken for dead after a while, which is harmless.
     pub(crate) fn of(file: File) -> Self {
         let (stop, stopped) = channel();
         let thread = std::thread::spawn(move || {
@@ -60,7 +60,7 @@ impl Beat {
 }
 
 impl Drop for Beat {
-    /// Nothing is touched any more when it returns.
+    /// Stops the thread: nothing is touched after this returns.
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.0.take() {
             drop(stop);

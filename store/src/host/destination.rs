@@ -1,8 +1,8 @@
 //! Where a tree may be made: never onto, into or around something precious.
 //!
-//! Stores, pools, this program's own directories, homes, the working directory and roots are told by
-//! their inodes, on directories that were opened one after another up to the root, so that no symlink
-//! and no spelling of a path hides them. No option lifts this: what is refused here stays as it is.
+//! Stores, pools, this program's own directories, homes, the working directory and roots are recognized by their
+//! inodes. Directories are opened one after another up to the root, so that no symlink and no spelling of a path hides
+//! them. No option overrides this: what is refused here stays as it is.
 
 mod site;
 mod survey;
@@ -19,36 +19,36 @@ use crate::remedy::Remedy;
 /// Directories that the caller knows of and that no tree may replace.
 #[derive(Clone, Debug, Default)]
 pub struct Precious {
-    /// Homes of people: trees may lie in them, never be or hold them.
+    /// Homes of people. Trees may be in them, but must not be or contain them.
     pub homes: Vec<PathBuf>,
-    /// Directories of this program's own: its state, caches, configuration and embedded store.
+    /// Directories of this program: its state, caches, configuration and embedded store.
     pub own: Vec<PathBuf>,
 }
 
-/// What a destination is compared with.
+/// The directories that a destination is compared with.
 #[derive(Default)]
 pub(crate) struct Guard {
     known: Vec<Known>,
-    /// The working directory may be filled from inside.
+    /// Whether the working directory may be filled from inside.
     working_directory: Working,
 }
 
-/// When the working directory is no precious one.
+/// When the working directory may be a destination.
 #[derive(Default, PartialEq, Eq)]
 enum Working {
     #[default]
     Never,
-    /// Nothing is in it.
+    /// If it is empty.
     Empty,
-    /// What is in it was made to be changed.
+    /// If it is empty, or this program made its content.
     Made,
 }
 
-/// A directory that is precious, and the directories that it lies in.
+/// A precious directory, and the directories above it.
 struct Known {
     what: String,
     path: PathBuf,
-    /// Itself first, as far as it exists, the root last.
+    /// The inodes of its chain: itself first, as far as it exists, the root last.
     chain: Vec<Id>,
     exists: bool,
     /// Whether nothing may be made in it either.
@@ -56,7 +56,7 @@ struct Known {
 }
 
 impl Guard {
-    /// A guard of what the caller knows.
+    /// Guards what the caller knows of.
     pub(crate) fn new(precious: &Precious) -> Self {
         let mut guard = Self::default();
         for path in &precious.own {
@@ -69,7 +69,7 @@ impl Guard {
         guard
     }
 
-    /// Guards a store that lies on this host.
+    /// Guards a store on this host.
     pub(crate) fn store(mut self, path: Option<&Path>) -> Self {
         if let Some(path) = path {
             self.add(path, format!("the store {}", path.display()), true);
@@ -83,7 +83,7 @@ impl Guard {
         self
     }
 
-    /// Lets the working directory itself be filled where it is empty, or also where it `is_made` by this program.
+    /// Allows to fill the working directory if it is empty, or, with `is_made`, if this program made its content.
     pub(crate) fn with_working_directory(mut self, is_made: bool) -> Self {
         self.working_directory = match is_made {
             true => Working::Made,
@@ -105,7 +105,7 @@ impl Guard {
         });
     }
 
-    /// Refuses a destination that is, holds or lies in what is precious.
+    /// Refuses a destination that is, holds or lies in something precious.
     pub(crate) fn check(&self, site: &Site) -> Result<()> {
         if site.path.parent().is_none() {
             return Err(refused(site, "is the root of the file system"));
@@ -139,7 +139,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Refuses what lies in a store, a pool or a directory of this program's own.
+    /// Refuses a destination in a store, a pool or a directory of this program.
     fn check_above(&self, site: &Site, above: Vec<site::Above>, is_itself: bool) -> Result<()> {
         for (at, above) in above.iter().enumerate() {
             let verb = if is_itself && at == 0 {

@@ -1,7 +1,7 @@
-//! Lists of a tree's paths, in the order of a walk: what was made (a record), what is to be done (a plan).
+//! Lists of a tree's paths, in the order of a walk: what was made (a record), or what is to be done (a plan).
 //!
-//! Each entry says its level and its name; a directory comes before what is in it. So a list is as short for deep trees
-//! as for flat ones. It is written and read in one pass, in constant memory.
+//! Each entry has its level and its name; a directory precedes its content. So a list is as short for deep trees as for
+//! flat ones. It is written and read in one pass, in constant memory.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, Write};
@@ -13,31 +13,31 @@ use crate::host::pool::PoolKey;
 use crate::id::ChunkId;
 use crate::remedy::Remedy;
 
-/// How a list begins.
+/// The magic with which a list begins.
 const LIST_MAGIC: [u8; 8] = *b"STORMADE";
-/// Its version.
+/// The version of the format.
 const LIST_VERSION: u8 = 1;
-/// Both, as a list begins.
+/// The magic and the version, as a list begins.
 const HEAD: [u8; 12] = {
     let [a, b, c, d, e, f, g, h] = LIST_MAGIC;
     [a, b, c, d, e, f, g, h, LIST_VERSION, 0, 0, 0]
 };
-/// The level at the end of a list; entries of the root have level 1.
+/// The level that marks the end of a list; entries of the root have level 1.
 const END: u64 = 0;
-/// Bytes of the checksum behind the end.
+/// Bytes of the checksum after the end.
 const CHECKSUM_LEN: usize = 32;
 /// Longest symlink target.
 const TARGET_BYTES_MAX: u64 = 4096;
-/// Bytes that are read and written at once.
+/// Bytes that are read or written together.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// What stands behind a path in a list.
+/// The value of a path in a list.
 pub(crate) trait Item: Sized {
     /// A directory that is mentioned only because something is below it.
     fn inner() -> Self;
-    /// Appends it to `out`.
+    /// Appends the value to `out`.
     fn encode(&self, out: &mut Vec<u8>);
-    /// Reads it.
+    /// Reads a value.
     fn decode(input: &mut Input) -> Result<Self>;
 }
 
@@ -46,31 +46,31 @@ pub(crate) trait Item: Sized {
 pub(crate) enum Thing {
     /// A directory.
     Dir {
-        /// When it was changed last, in the version.
+        /// Its modification time in the version.
         time: Time,
     },
     /// A regular file.
     File {
-        /// Its bytes, and whether it may be executed.
+        /// Its content, and whether it is executable.
         key: PoolKey,
-        /// In the version.
+        /// Its modification time in the version.
         time: Time,
-        /// It is a private copy, whatever the link mode.
+        /// Whether it is a private copy, whatever the link mode.
         is_private: bool,
     },
     /// A symbolic link.
     Symlink {
-        /// Verbatim.
+        /// The target, verbatim.
         target: Vec<u8>,
-        /// In the version.
+        /// Its modification time in the version.
         time: Time,
     },
-    /// Something that an earlier version or a job left there, nobody knows which.
+    /// Something that an earlier version or a job left there; nobody knows which.
     Left,
 }
 
-/// The time of what was made and is not wanted, or not as it is: a file that a job changed, a directory that stays
-/// because a job has something in it. No file has this time.
+/// The time of something that was made and is no longer wanted, or differs: a file that a job changed, a directory that
+/// stays because a job has something in it. No file has this time.
 pub(crate) const NEVER: Time = Time {
     secs: i64::MIN,
     nanos: 0,
@@ -93,14 +93,14 @@ pub(crate) struct ListReader<T> {
     item: PhantomData<T>,
 }
 
-/// An entry: its level, its name, what stands behind it.
+/// An entry: its level, its name, and its value.
 pub(crate) type Entry<T> = (usize, Vec<u8>, T);
 
-/// The bytes of a list, one field after another.
+/// The bytes of a list, read field by field.
 pub(crate) struct Input(BufReader<File>);
 
 impl<T: Item> ListWriter<T> {
-    /// A list in a new file.
+    /// Begins a list in a new file.
     pub(crate) fn new(file: File) -> Result<Self> {
         let mut list = Self {
             out: BufWriter::with_capacity(BUFFER_BYTES, file),
@@ -114,7 +114,7 @@ impl<T: Item> ListWriter<T> {
         Ok(list)
     }
 
-    /// Appends what stands behind `path`, which comes after all before it.
+    /// Appends the value of `path`, which must come after all earlier paths.
     pub(crate) fn push(&mut self, path: &[Vec<u8>], item: &T) -> Result<()> {
         let same = self.last.iter().zip(path).take_while(|(a, b)| a == b);
         let same = same.count();
@@ -130,13 +130,13 @@ impl<T: Item> ListWriter<T> {
         self.entry(item)
     }
 
-    /// Whether the directory `path` stands in the list, because something in it does.
+    /// Whether the directory `path` is in the list because something in it is.
     pub(crate) fn has(&self, path: &[Vec<u8>]) -> bool {
         self.last.len() > path.len() && self.last.starts_with(path)
     }
 
     fn entry(&mut self, item: &T) -> Result<()> {
-        // The root has no name; its level is told as if it had.
+        // The root has no name, but its level is counted as if it had.
         let name = self.last.last().map_or(&b""[..], Vec::as_slice);
         push_number(&mut self.bytes, self.last.len() as u64 + 1);
         push_number(&mut self.bytes, name.len() as u64);
@@ -152,7 +152,7 @@ impl<T: Item> ListWriter<T> {
         Ok(())
     }
 
-    /// Ends the list; returns its checksum and its file.
+    /// Ends the list, and returns its checksum and its file.
     pub(crate) fn finish(mut self) -> Result<([u8; CHECKSUM_LEN], File)> {
         push_number(&mut self.bytes, END);
         self.flush()?;
@@ -164,7 +164,7 @@ impl<T: Item> ListWriter<T> {
 }
 
 impl<T: Item> ListReader<T> {
-    /// Reads a list whose bytes are known to be right: one that was checked, or that this process wrote.
+    /// Opens a list whose bytes are known to be right: it was checked, or this process wrote it.
     pub(crate) fn new(mut file: File) -> Result<Self> {
         file.rewind().map_err(failed)?;
         let mut input = Input(BufReader::with_capacity(BUFFER_BYTES, file));
@@ -179,7 +179,7 @@ impl<T: Item> ListReader<T> {
         })
     }
 
-    /// The next entry; its level is 0 for the root itself, 1 for what is in it.
+    /// Returns the next entry. Its level is 0 for the root itself, and 1 for what is in it.
     pub(crate) fn next(&mut self) -> Result<Option<Entry<T>>> {
         if self.is_at_end {
             return Ok(None);
@@ -205,7 +205,7 @@ pub(crate) fn checksum(mut file: &File) -> std::io::Result<Option<[u8; CHECKSUM_
     let Some(body) = len.checked_sub(CHECKSUM_LEN as u64) else {
         return Ok(None);
     };
-    // What is no list at all may be of any length.
+    // A file that is no list may be of any length.
     if body < head.len() as u64 || file.read_exact(&mut head).is_err() || head != HEAD {
         return Ok(None);
     }
@@ -308,7 +308,7 @@ impl Item for Thing {
 
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            // Its time is nothing that a job is asked about.
+            // The time is left out, since it does not matter for what a job did.
             Self::Dir { time } => out.push(DIR | if *time == NEVER { UNWANTED } else { 0 }),
             Self::Left => out.push(LEFT),
             Self::File {

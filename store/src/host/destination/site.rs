@@ -1,4 +1,5 @@
-//! One destination: its true path, what is there, and the directories above it, each looked at open.
+//! One destination: its true path, what is there, and the directories above it, each inspected through an open
+//! descriptor.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -14,31 +15,31 @@ use crate::format::BUNDLE_MAGIC;
 use crate::host::pool::disk;
 use crate::host::pool::trust::is_trusted;
 
-/// Bytes of a `format` or of a pool's mark that are of interest.
+/// Bytes of a `format` or of a pool's mark that are read.
 const MARK_BYTES: u64 = 4096;
-/// Directories between a place and the root, at most: more than any path has.
+/// Most directories between a place and the root: more than any path has.
 const ABOVE_MAX: usize = 1 << 16;
 
-/// A directory by its device and number.
+/// A directory by its device and inode number.
 pub(super) type Id = (u64, u64);
 
 /// A destination.
 pub(crate) struct Site {
-    /// As the person spelled it.
+    /// The path as the person wrote it.
     pub(crate) given: PathBuf,
-    /// The directory that it is in, symlinks resolved; it may not exist yet.
+    /// The directory that it is in, with symlinks resolved; it may not exist yet.
     pub(crate) parent: PathBuf,
     /// Its name there.
     pub(crate) name: OsString,
-    /// Both.
+    /// The parent and the name joined.
     pub(crate) path: PathBuf,
     /// What is there.
     pub(crate) there: There,
-    /// Whether something is mounted there, so that nothing can take its place.
+    /// Whether something is mounted there, so that nothing can replace it.
     pub(crate) is_mount: bool,
-    /// Whether it was spelled as a directory.
+    /// Whether the path was written as a directory.
     pub(crate) must_be_directory: bool,
-    /// The nearest directory above it that exists.
+    /// The nearest existing directory above it.
     above: PathBuf,
 }
 
@@ -48,18 +49,18 @@ pub(crate) enum There {
     Nothing,
     EmptyDirectory,
     Directory,
-    /// A file, a symlink or something else that is no directory.
+    /// A file, a symlink or anything else that is no directory.
     Other,
 }
 
 /// A directory above a place.
 pub(super) struct Above {
     pub(super) id: Id,
-    /// A store or a pool, if it looks like one.
+    /// Whether it looks like a store or a pool.
     pub(super) kind: Option<&'static str>,
 }
 
-/// A symlink that another user owns leads wherever that one likes, from one moment to the next.
+/// Refuses symlinks of other users in the path: they can redirect them at any moment.
 fn refuse_links_of_others(given: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     for above in given.ancestors().skip(1) {
@@ -80,10 +81,10 @@ fn refuse_links_of_others(given: &Path) -> Result<()> {
 }
 
 impl Site {
-    /// The destination that was named.
+    /// Inspects the named destination.
     ///
     /// # Errors
-    /// When the path makes no sense, or leads through what is no directory.
+    /// When the path is invalid, or leads through something that is no directory.
     pub(crate) fn of(given: &Path) -> Result<Self> {
         refuse_links_of_others(given)?;
         let spelled = given.as_os_str().as_bytes();
@@ -125,26 +126,25 @@ impl Site {
         })
     }
 
-    /// The nearest directory above it that exists, open.
+    /// Opens the nearest existing directory above it.
     pub(super) fn open_above(&self) -> Result<OwnedFd> {
         open_dir(&self.above)
     }
 
-    /// Whether nothing can be renamed over what is there: something is mounted there, or the caller
-    /// stands in it.
+    /// Whether nothing can be renamed over the destination, because it is a mount or the caller's working directory.
     ///
     /// # Errors
-    /// When it cannot be looked at.
+    /// When it cannot be inspected.
     pub(crate) fn is_fixed(&self) -> Result<bool> {
         let own = id_of(&open_dir(&self.path)?)?;
         let working = open_dir(Path::new(".")).and_then(|dir| id_of(&dir));
         Ok(self.is_mount || working.is_ok_and(|working| working == own))
     }
 
-    /// Refuses what no tree or file can take the place of, whatever the options.
+    /// Refuses what no tree or file can replace, whatever the options.
     ///
     /// # Errors
-    /// Conflict, for a file where a directory is, or is asked for.
+    /// Conflict, for a file where a directory is or was requested.
     pub(crate) fn check_kind(&self, is_tree: bool) -> Result<()> {
         if is_tree {
             return Ok(());
@@ -164,7 +164,7 @@ impl Site {
     }
 }
 
-/// The nearest directory at or above `path` that exists, resolved, and the names that are missing below.
+/// Splits `path` into the nearest existing directory at or above it, resolved, and the missing names below.
 fn existing(path: &Path) -> Result<(PathBuf, PathBuf)> {
     for above in path.ancestors() {
         let named = if above.as_os_str().is_empty() {
@@ -177,7 +177,7 @@ fn existing(path: &Path) -> Result<(PathBuf, PathBuf)> {
             resolved => resolved.map_err(|source| Error::io("look at", named, source))?,
         };
         let missing = path.strip_prefix(above).unwrap_or(Path::new(""));
-        // Behind a name that is not there, `..` leads somewhere else once that name is made.
+        // After a missing name, `..` leads somewhere else once that name is made.
         if missing
             .components()
             .any(|name| name == Component::ParentDir)
@@ -203,7 +203,7 @@ fn existing(path: &Path) -> Result<(PathBuf, PathBuf)> {
     )))
 }
 
-/// A directory that may not exist: its true path, the directories from its nearest existing one up to the
+/// Resolves a directory that may not exist: its true path, the directories from its nearest existing one up to the
 /// root, and whether it exists itself.
 pub(super) fn resolved(path: &Path) -> Result<(PathBuf, Vec<Id>, bool)> {
     let absolute =
@@ -214,7 +214,7 @@ pub(super) fn resolved(path: &Path) -> Result<(PathBuf, Vec<Id>, bool)> {
     Ok((above.join(missing), chain, exists))
 }
 
-/// What is at `path`, itself and not what it leads to, and whether it is a mount.
+/// What is at `path`, without following it, and whether it is a mount.
 fn look(path: &Path) -> Result<(There, bool)> {
     let wanted = StatxFlags::TYPE;
     let found = match fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, wanted) {
@@ -226,7 +226,7 @@ fn look(path: &Path) -> Result<(There, bool)> {
     if FileType::from_raw_mode(found.stx_mode.into()) != FileType::Directory {
         return Ok((There::Other, is_mount));
     }
-    // Kernels before 5.8 do not tell of mounts, and a subvolume is as good as one.
+    // Kernels before 5.8 do not report mounts, and a subvolume is as good as one.
     let device = |found: &fs::Statx| (found.stx_dev_major, found.stx_dev_minor);
     let above = path.parent().unwrap_or(path);
     let above = fs::statx(CWD, above, AtFlags::empty(), wanted);
@@ -239,7 +239,7 @@ fn look(path: &Path) -> Result<(There, bool)> {
     Ok((there, is_mount))
 }
 
-/// Whether something is mounted here, as far as the kernel says.
+/// Whether something is mounted here, as far as the kernel reports it.
 pub(super) fn is_mount_root(found: &fs::Statx) -> bool {
     found
         .stx_attributes_mask
@@ -247,7 +247,7 @@ pub(super) fn is_mount_root(found: &fs::Statx) -> bool {
         && found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
 }
 
-/// Opens a directory only to look at it, symlinks followed.
+/// Opens a directory only for inspection, following symlinks.
 pub(super) fn open_dir(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     fs::open(path, flags, Mode::empty())
@@ -265,7 +265,7 @@ fn ids(dir: OwnedFd) -> Result<Vec<Id>> {
     Ok(ascend(dir)?.into_iter().map(|above| above.id).collect())
 }
 
-/// The directory and all above it up to the root, as far as they may be searched.
+/// The directory and all above it up to the root, as far as they can be searched.
 pub(super) fn ascend(dir: OwnedFd) -> Result<Vec<Above>> {
     let mut above = Vec::new();
     let mut dir = dir;
@@ -287,10 +287,10 @@ pub(super) fn ascend(dir: OwnedFd) -> Result<Vec<Above>> {
     Ok(above)
 }
 
-/// What a directory looks like, if it looks like one of ours.
+/// Whether a directory looks like a store or a pool.
 pub(super) fn kind_of(dir: &impl AsFd) -> Option<&'static str> {
     let has_dir = |name: &str| disk::open_dir(dir, name.as_bytes()).is_ok();
-    // A store without its `format`, or with one that may not be read, is a store all the same.
+    // A store without its `format`, or with an unreadable one, is still a store.
     if begins_with(dir, b"format", b"store-format")
         || ["log", "segments", "packs"].into_iter().all(has_dir)
     {
@@ -299,7 +299,7 @@ pub(super) fn kind_of(dir: &impl AsFd) -> Option<&'static str> {
     (begins_with(dir, b"pool", b"\"version\"") && has_dir("files")).then_some("pool")
 }
 
-/// Whether what lies at `path` itself is a store in one file.
+/// Whether `path` itself is a store in one file.
 pub(super) fn is_bundle(path: &Path) -> bool {
     let Ok(dir) = disk::open_path(path.parent().unwrap_or(Path::new("/"))) else {
         return false;

@@ -1,4 +1,4 @@
-//! What lies in a directory that is to be replaced: counted, and searched for what is precious.
+//! A directory that is to be replaced: counts its content, and searches it for precious things.
 
 use std::path::{Path, PathBuf};
 
@@ -9,23 +9,24 @@ use crate::error::{Error, Result};
 use crate::host::walk::{Dir, Item, WalkOptions, walk};
 use crate::remedy::Remedy;
 
-/// What was at a destination before it was taken.
+/// What was at a destination before it was replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Replaced {
     /// Files and symlinks.
     pub files: u64,
     /// Bytes of the files.
     pub bytes: u64,
-    /// What could not be looked at.
+    /// Entries that could not be inspected.
     #[serde(skip)]
     pub unreadable: u64,
 }
 
 impl Replaced {
-    /// Counts what is at a destination. One that `is_begun` for what comes there may hold what homes hold.
+    /// Counts what is at a destination. A destination that `is_begun` for its new content may hold files that homes
+    /// have.
     ///
     /// # Errors
-    /// Conflict, where it holds a store, a pool or something mounted.
+    /// Conflict, when it holds a store, a pool or something mounted.
     pub(crate) fn count(
         site: &Site,
         is_begun: bool,
@@ -72,7 +73,7 @@ impl Replaced {
     }
 }
 
-/// What lies in a home and in no tree of data. The list of users may be elsewhere, and `$HOME` say anything.
+/// Names that homes have and trees of data do not. The list of users may be elsewhere, and `$HOME` may be wrong.
 const OF_A_HOME: [&str; 7] = [
     ".ssh",
     ".gnupg",
@@ -83,7 +84,7 @@ const OF_A_HOME: [&str; 7] = [
     ".netrc",
 ];
 
-/// Refuses a directory that is somebody's or the system's, whatever it is called.
+/// Refuses a directory that looks like a home or a part of the system, whatever its name.
 fn check_whole(site: &Site, is_begun: bool) -> Result<()> {
     if is_at_the_top(&site.path) {
         return Err(taken(
@@ -101,7 +102,7 @@ fn check_whole(site: &Site, is_begun: bool) -> Result<()> {
     }
 }
 
-/// Whether nothing but the root is above: systems and homes lie there, and mounts.
+/// Whether only the root is above: systems, homes and mounts are there.
 fn is_at_the_top(path: &Path) -> bool {
     path.parent().is_some_and(|above| above.parent().is_none())
 }
@@ -110,13 +111,13 @@ fn taken(site: &Site, why: &str) -> Error {
     Error::conflict(format!("{}: {why}", site.given.display())).hint(Remedy::OtherDestination)
 }
 
-/// Whether an open directory is the root of something mounted, as far as the system tells.
+/// Whether an open directory is the root of a mount, as far as the system reports it.
 pub(crate) fn is_mounted(dir: &Dir) -> bool {
     fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE)
         .is_ok_and(|found| is_mount_root(&found))
 }
 
-/// What nothing may remove with the directories above it, if a directory is that.
+/// Whether a directory must not be removed together with the directories above it, and why.
 fn precious(dir: &Dir) -> Option<&'static str> {
     match kind_of(&dir) {
         None => is_mounted(dir).then_some("something that is mounted"),
@@ -125,10 +126,10 @@ fn precious(dir: &Dir) -> Option<&'static str> {
     }
 }
 
-/// The first store, pool or mount in a directory, itself included, but for those `is_known`: what it is, and where.
+/// The first store, pool or mount at or below a directory, except those that `is_known`: what it is, and where.
 ///
 /// # Errors
-/// When it cannot be looked at.
+/// When it cannot be inspected.
 pub(crate) fn precious_in(
     root: &Path,
     is_known: &dyn Fn(&Path) -> bool,

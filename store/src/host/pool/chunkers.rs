@@ -1,5 +1,5 @@
-//! Which chunkers the contents of a pool come from: to verify a file without its store, it must be cut as that store
-//! cuts it.
+//! The chunkers of the stores that a pool's files come from. To verify a file without its store, it must be cut as that
+//! store cuts it.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::format::ChunkerParams;
 
 impl Pool {
-    /// Writes down how a store cuts whose files come into the pool.
+    /// Records how a store cuts files, before its files come into the pool.
     pub(crate) fn know_chunker(&self, params: &ChunkerParams) -> Result<()> {
         let text = serde_json::to_vec(params)
             .map_err(|source| Error::invalid("parameters of a chunker").because(source))?;
@@ -38,7 +38,7 @@ impl Pool {
             .map_err(failed)
     }
 
-    /// The chunkers that were written down; without any, that of new stores.
+    /// The recorded chunkers; without any, the chunker of new stores.
     pub(crate) fn chunkers(&self) -> Result<Vec<Chunker>> {
         let dir = self.directory("chunkers")?;
         let mut chunkers = Vec::new();
@@ -48,7 +48,7 @@ impl Pool {
                 .map_err(|errno| disk::failed("open", &path(), errno))?;
             let text = std::io::read_to_string(std::io::Read::take(read, 4096))
                 .map_err(|source| Error::io("read", path(), source))?;
-            // One that this program does not know is of a store that it makes no pool files of.
+            // An unknown chunker belongs to a store of which this program makes no pool files.
             let params = serde_json::from_str::<ChunkerParams>(&text);
             chunkers.extend(params.ok().and_then(|params| Chunker::new(&params).ok()));
         }

@@ -1,7 +1,7 @@
-//! Claims: one process builds a missing file, the others wait, and take over when it dies.
+//! Claims: one process builds a missing file, and the others wait, or take over when it dies.
 //!
-//! A claim is a hard link to the owner's file under the name of the key. Safety never rests on it: two
-//! builders of one key end with the same bytes under the same name.
+//! A claim is a hard link to the owner's file under the name of the key. Safety never depends on it: two builders of
+//! one key end with the same bytes under the same name.
 
 use std::sync::Arc;
 
@@ -21,19 +21,19 @@ pub(crate) struct Claim<'p> {
 }
 
 impl Claim<'_> {
-    /// Whether it is still this process's: one that was stopped for long may find that another took over.
+    /// Whether this process still holds the claim. After a long suspension, another process may have taken over.
     pub(crate) fn is_held(&self) -> bool {
         fs::statat(&self.pool.claims, &self.name, AtFlags::SYMLINK_NOFOLLOW)
             .is_ok_and(|stat| stat.st_ino == self.owner.inode)
     }
 }
 
-/// What became of a wish to claim.
+/// The result of an attempt to claim.
 #[derive(Debug)]
 pub(crate) enum Claimed<'p> {
-    /// It is held; without a claim where the file system has no links, and work may be done twice.
+    /// This process may work. There is no claim if the file system has no hard links; then work may be done twice.
     Mine(Option<Claim<'p>>),
-    /// Somebody else has it.
+    /// Somebody else holds the claim.
     Taken,
 }
 
@@ -43,7 +43,7 @@ impl Pool {
         let mut owner = self.owner()?;
         let mut linked = self.link_claim(&owner, name);
         if linked == Err(Errno::NOENT) {
-            // Taken for dead while it was stopped: it goes on as a new one.
+            // Others took this process for dead while it was suspended, so it continues as a new owner.
             owner = self.owner_after(&owner)?;
             linked = self.link_claim(&owner, name);
         }
@@ -65,7 +65,7 @@ impl Pool {
         fs::linkat(&self.fd, owner.file(), &self.claims, name, AtFlags::empty())
     }
 
-    /// Takes the claim `name` away from an owner that has died; whether the way is free now.
+    /// Removes the claim `name` if its owner has died. Returns whether the name is free now.
     pub(crate) fn break_claim(&self, name: &str, watch: &mut Watch) -> Result<bool> {
         if !watch.is_dead(&self.claims, name) {
             return Ok(false);
@@ -78,7 +78,7 @@ impl Pool {
             Err(errno) => return Err(disk::failed("break a claim in pool", &self.path, errno)),
         }
         if !watch.is_dead(&owner.temporaries, &taken) {
-            // Somebody was quicker and claimed it again: give it back, unless it was claimed once more.
+            // Another process was faster and has claimed it again: restore its claim, unless there is yet another one.
             disk::forgive(fs::linkat(
                 &owner.temporaries,
                 &taken,
@@ -94,7 +94,8 @@ impl Pool {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        // Who took it over meanwhile keeps it. One that stays is broken when this process has ended.
+        // If another process took over, the claim is left to it. A claim that stays is removed when this process has
+        // ended.
         if self.is_held() {
             disk::forgive(fs::unlinkat(
                 &self.pool.claims,

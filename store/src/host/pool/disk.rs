@@ -1,4 +1,4 @@
-//! Small steps on a disk by open directory and name; no symlink is ever followed.
+//! Small disk operations by open directory and name. No symlink is ever followed.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,10 +12,10 @@ use rustix::process::{Resource, getrlimit};
 use crate::error::{Error, Result};
 use crate::remedy::Remedy;
 
-/// Deepest nesting of directories that is followed: deeper than any path that the system takes (4096 bytes) leads.
+/// Deepest nesting of directories that is followed. No path that the system accepts (4096 bytes) is deeper.
 pub(crate) const DEPTH_MAX: usize = 4096;
 
-/// A tree that is nested deeper.
+/// The error about a tree that is nested deeper.
 pub(crate) fn too_deep(path: &Path) -> Error {
     // The whole path would fill a screen.
     let names: std::path::PathBuf = path.components().take(8).collect();
@@ -26,7 +26,7 @@ pub(crate) fn too_deep(path: &Path) -> Error {
     .hint(Remedy::MaterializeLess)
 }
 
-/// What the system said, with what to do about it.
+/// The error of a system call, with a hint.
 pub(crate) fn failed(doing: &str, path: &Path, errno: Errno) -> Error {
     let error = Error::io(doing, path, errno.into());
     match errno {
@@ -39,14 +39,14 @@ pub(crate) fn failed(doing: &str, path: &Path, errno: Errno) -> Error {
     }
 }
 
-/// Each level of a tree takes an open directory, besides some dozen files.
+/// The hint about open files: each level of a tree takes an open directory, besides a few dozen files.
 fn too_few_files() -> String {
     let most = getrlimit(Resource::Nofile).current;
     let most = most.map_or_else(String::new, |most| format!(", which is {most} now"));
     format!("raise the limit on open files (`ulimit -n`){most}: each level of a tree takes one")
 }
 
-/// Whether an open directory holds nothing, as far as can be seen.
+/// Whether an open directory is empty, as far as can be seen.
 pub(crate) fn is_empty(dir: impl AsFd) -> bool {
     let Ok(entries) = Dir::read_from(dir) else {
         return false;
@@ -63,7 +63,7 @@ pub(crate) fn open_dir(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedF
     fs::openat(dir, name, flags, Mode::empty())
 }
 
-/// Opens the directory at `path`, following symlinks, as a person means it.
+/// Opens the directory at `path`, following symlinks, since a person wrote the path.
 pub(crate) fn open_path(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     fs::open(path, flags, Mode::empty()).map_err(|errno| failed("open directory", path, errno))
@@ -88,7 +88,7 @@ pub(crate) fn write_new(dir: impl AsFd, name: &[u8], bytes: &[u8]) -> rustix::io
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// Writes a new small file that is whole from the moment on at which it has its name in `dir`.
+/// Writes a new small file that is complete when it gets its name in `dir`.
 pub(crate) fn write_whole(dir: impl AsFd, name: &str, bytes: &[u8]) -> rustix::io::Result<File> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let Ok(file) = fs::openat(&dir, ".", flags, Mode::from_raw_mode(0o644)) else {
@@ -105,7 +105,7 @@ pub(crate) fn write_whole(dir: impl AsFd, name: &str, bytes: &[u8]) -> rustix::i
     }
 }
 
-/// The same where files have a name from the beginning: under one with a dot before it, then renamed.
+/// Does the same on file systems without unnamed files: writes under a name with a leading dot, then renames.
 fn write_aside(dir: impl AsFd, name: &str, bytes: &[u8]) -> rustix::io::Result<File> {
     let aside = format!(".{name}");
     write_new(&dir, aside.as_bytes(), bytes)?;
@@ -130,11 +130,11 @@ fn list(dir: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-/// Directories that are open at once while something is removed.
+/// Most directories that are open during a removal.
 const OPEN_MAX: usize = 32;
 
-/// Removes `name` in `dir` and everything below it; nothing there is fine. What is nested deeper than `OPEN_MAX` comes
-/// up to `name` first, so that neither the stack nor the open directories follow the depth.
+/// Removes `name` in `dir` and everything below it, if it exists. What is nested deeper than `OPEN_MAX` is first moved
+/// up to `name`, so that neither the stack nor the number of open directories grows with the depth.
 pub(crate) fn remove_tree(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<()> {
     let dir = dir.as_fd();
     if !is_nonempty(dir, name)? {
@@ -156,7 +156,7 @@ pub(crate) fn remove_tree(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<()>
     }
 }
 
-/// Removes `name` in `dir`, which lies in `top`; whether something below came up to `top` instead.
+/// Removes `name` in `dir`, which lies in `top`. Returns whether something below was moved up to `top` instead.
 fn remove_below(
     (top, dir): (&OwnedFd, BorrowedFd<'_>),
     name: &[u8],
@@ -181,7 +181,7 @@ fn remove_below(
     }
 }
 
-/// Removes `name`, unless it is a directory with something in it; whether it is that.
+/// Removes `name`, unless it is a non-empty directory; returns whether it is.
 fn is_nonempty(dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<bool> {
     match fs::unlinkat(dir, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(false),
@@ -200,7 +200,7 @@ pub(crate) fn random_name() -> Result<String> {
     Ok(crate::id::CommitId::random()?.to_string())
 }
 
-/// For steps whose failure changes nothing that matters: what stays is found by the next sweep.
+/// Ignores the result of a step whose failure does not matter: the next sweep finds what is left.
 pub(crate) fn forgive<T, E>(_outcome: Result<T, E>) {}
 
 #[cfg(test)]

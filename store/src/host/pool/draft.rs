@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::host::walk::Stat;
 use crate::remedy::Remedy;
 
-/// Up to so many files are synced one by one; a journal is written once for all of more.
+/// Up to this many files are synced one by one; for more, the whole file system is synced once.
 const SYNC_EACH_MAX: usize = 4;
 
 /// A file that is being built; removed unless it is published.
@@ -29,13 +29,13 @@ pub(crate) struct Draft<'p> {
 }
 
 impl Pool {
-    /// A new empty file for `key`, to be written; `is_copied` when no tree is to link it.
+    /// Creates an empty file for `key`; `is_copied` means that no tree may link it.
     pub(crate) fn draft(&self, key: PoolKey, is_copied: bool) -> Result<(Draft<'_>, File)> {
         let mut owner = self.owner()?;
         let name = disk::random_name()?;
         let mut created = disk::create(&owner.temporaries, name.as_bytes(), key.mode());
         if created.as_ref().is_err_and(|errno| *errno == Errno::NOENT) {
-            // Taken for dead while it was stopped: it goes on as a new one.
+            // Others took this process for dead while it was suspended, so it continues as a new owner.
             owner = self.owner_after(&owner)?;
             created = disk::create(&owner.temporaries, name.as_bytes(), key.mode());
         }
@@ -52,7 +52,7 @@ impl Pool {
         Ok((draft, file))
     }
 
-    /// Gives sealed files their names, once the bytes of those that may be linked are on disk.
+    /// Gives sealed files their names, after the bytes of those that may be linked are on disk.
     pub(crate) fn publish(&self, drafts: Vec<Draft<'_>>) -> Result<()> {
         let (copied, linked): (Vec<_>, Vec<_>) =
             drafts.into_iter().partition(|draft| draft.is_copied);
@@ -71,7 +71,7 @@ impl Pool {
 }
 
 impl Draft<'_> {
-    /// Makes the file, all of whose bytes are written and verified, look as a pool file does.
+    /// Gives a file the mode and time of a pool file, after all of its bytes are written and verified.
     pub(crate) fn seal(&self, file: &File) -> Result<()> {
         let path = self.pool.path_of(&self.key);
         let failed = |errno| disk::failed("seal pool file", &path, errno);
@@ -85,7 +85,7 @@ impl Draft<'_> {
             )));
         }
         if stat.mode & 0o7777 != self.key.mode() {
-            // The person's umask took something.
+            // The umask has removed some bits.
             fs::fchmod(file, Mode::from_raw_mode(self.key.mode())).map_err(failed)?;
         }
         let time = if self.is_copied {
@@ -141,7 +141,7 @@ impl Draft<'_> {
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
         if let Some(name) = self.name.take() {
-            // What stays goes with the owner's directory.
+            // What stays is removed with the owner's directory.
             disk::forgive(fs::unlinkat(
                 &self.owner.temporaries,
                 name,

@@ -1,8 +1,8 @@
-//! What a pool takes, and how space is given back: the least recently linked files go first, and only files that no
-//! tree shares, since deleting others frees nothing.
+//! How much a pool takes, and how space is freed: the least recently linked files are removed first, and only files
+//! that no tree shares, since deleting others frees nothing.
 //!
-//! Eviction needs no lock: a file is renamed away, looked at again, and unlinked only if it still has
-//! one link. Whoever linked it in between keeps the inode; whoever comes later builds it again.
+//! Eviction needs no lock: a file is renamed away, checked again, and unlinked only if it still has one link. A tree
+//! that linked it in between keeps the inode; a later one builds the file again.
 
 use rustix::fs::{self, AtFlags};
 
@@ -10,7 +10,7 @@ use super::{Pool, PoolKey, disk};
 use crate::error::{Error, Result};
 use crate::host::walk::Stat;
 
-/// What a pool takes on disk, and what deleting would give back.
+/// How much a pool takes on disk, and how much deleting would free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PoolUsage {
     /// Whole files.
@@ -19,15 +19,15 @@ pub struct PoolUsage {
     pub bytes: u64,
     /// Files that no tree shares.
     pub unlinked_files: u64,
-    /// Bytes that evicting them gives back.
+    /// Bytes that evicting them frees.
     pub unlinked_bytes: u64,
-    /// Files that trees share: deleting them from the pool gives nothing back while the trees are there.
+    /// Files that trees share: deleting them from the pool frees nothing while the trees exist.
     pub linked_files: u64,
     /// Their bytes.
     pub linked_bytes: u64,
     /// Files that were set aside because somebody wrote to them.
     pub damaged_files: u64,
-    /// Bytes that deleting those gives back.
+    /// Bytes that deleting those frees.
     pub damaged_bytes: u64,
     /// Bytes of files that are being built.
     pub building_bytes: u64,
@@ -35,18 +35,18 @@ pub struct PoolUsage {
     pub free_bytes: u64,
 }
 
-/// What an eviction gave back.
+/// The result of an eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct EvictReport {
     /// Files that were removed.
     pub files: u64,
-    /// Bytes on disk that they gave back.
+    /// Bytes on disk that this freed.
     pub bytes: u64,
-    /// Marks of trees that are gone, which were removed.
+    /// Marks of missing trees that were removed.
     pub marks: u64,
 }
 
-/// A file that may go.
+/// A file that may be evicted.
 struct Candidate {
     used: (i64, i64),
     bytes: u64,
@@ -54,7 +54,7 @@ struct Candidate {
 }
 
 impl Pool {
-    /// Counts what there is.
+    /// Counts the content of the pool.
     ///
     /// # Errors
     /// When the pool cannot be listed.
@@ -88,7 +88,7 @@ impl Pool {
         let owners = self.directory("tmp")?;
         for owner in disk::names(&owners, &self.path)? {
             let building = format!("tmp/{}", String::from_utf8_lossy(&owner));
-            // A process that ends meanwhile takes its directory along.
+            // A process that ends meanwhile removes its directory.
             drop(self.each_beside(&building, &mut |_, stat| {
                 usage.building_bytes += stat.blocks * 512
             }));
@@ -96,8 +96,9 @@ impl Pool {
         Ok(usage)
     }
 
-    /// Forgets trees that are gone, and removes damaged files, then unlinked ones, the least recently used first, until the pool takes at
-    /// most `bytes_max` and the file system has `free_bytes_min` left; without either, to the pool's limits.
+    /// Forgets missing trees, and removes damaged files, then unlinked ones, least recently used first, until the pool
+    /// takes at most `bytes_max` and the file system has `free_bytes_min` left. Without either, the limits of the pool
+    /// apply.
     ///
     /// # Errors
     /// When the pool cannot be listed or written.
@@ -118,7 +119,7 @@ impl Pool {
         let mut total = 0;
         let mut candidates = Vec::new();
         self.each_file(&mut |key, stat, _| {
-            // The time of the last link or unlink is kept by the system; copies move the time of access.
+            // The ctime is the time of the last link or unlink. Copies change the time of access.
             let used = (stat.st_ctime, stat.st_ctime_nsec as i64)
                 .max((stat.st_atime, stat.st_atime_nsec as i64));
             let (links, bytes) = (stat.st_nlink, Stat::from(stat).blocks * 512);
@@ -144,13 +145,13 @@ impl Pool {
         Ok(report)
     }
 
-    /// Whether `bytes` more fit without anything being evicted.
+    /// Whether `bytes` more fit without an eviction.
     pub(crate) fn has_room(&self, bytes: u64) -> Result<bool> {
         let free_wanted = self.limits.free_bytes_min.saturating_add(bytes);
         Ok(self.bytes_over(bytes)?.is_none() && self.free_bytes()? >= free_wanted)
     }
 
-    /// What the files that are there may take, when with `bytes` more they took too much.
+    /// How many bytes the existing files may take, if they take too much together with `bytes` more.
     fn bytes_over(&self, bytes: u64) -> Result<Option<u64>> {
         Ok(match self.limits.bytes_max {
             Some(most) if self.counted()?.saturating_add(bytes) > most => {
@@ -160,7 +161,7 @@ impl Pool {
         })
     }
 
-    /// Makes room for `bytes` more, as far as evicting can.
+    /// Makes room for `bytes` more, as far as eviction can.
     pub(crate) fn make_room(&self, bytes: u64) -> Result<()> {
         if self.has_room(bytes)? {
             return Ok(());
@@ -181,7 +182,7 @@ impl Pool {
         .hint(self.room_hint()))
     }
 
-    /// Removes what was set aside.
+    /// Removes the files that were set aside.
     fn remove_damaged(&self, report: &mut EvictReport) -> Result<()> {
         let damaged = self.directory("damaged")?;
         self.each_beside("damaged", &mut |name, stat| {
@@ -196,7 +197,7 @@ impl Pool {
         })
     }
 
-    /// Removes one file unless somebody links it; whether it was removed.
+    /// Removes one file unless somebody links it. Returns whether it was removed.
     pub(super) fn evict_one(&self, key: &PoolKey) -> Result<bool> {
         let failed = |errno| disk::failed("evict pool file", &self.path_of(key), errno);
         let Some(shard) = self.shard(key.shard())? else {
@@ -213,7 +214,7 @@ impl Pool {
             fs::statat(&owner.temporaries, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
         let is_alone = stat.st_nlink == 1;
         if !is_alone {
-            // Linked in between: its name comes back, unless it was built again meanwhile.
+            // Somebody linked it in between: it gets its name back, unless it was built again meanwhile.
             disk::forgive(fs::linkat(
                 &owner.temporaries,
                 &name,
@@ -226,7 +227,7 @@ impl Pool {
         Ok(is_alone)
     }
 
-    /// Adds what a new file takes on disk, holes left out.
+    /// Adds the disk space of a new file, without holes.
     pub(super) fn count_file(&self, shard: &std::os::fd::OwnedFd, key: &PoolKey) {
         if let Some(bytes) = self.count_lock().as_mut() {
             let found = fs::statat(shard, key.name(), AtFlags::SYMLINK_NOFOLLOW);
@@ -259,7 +260,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Bytes of all files: looked up once, then counted.
+    /// Bytes of all files: listed once, then updated.
     fn counted(&self) -> Result<u64> {
         if let Some(bytes) = *self.count_lock() {
             return Ok(bytes);
@@ -311,7 +312,7 @@ mod tests {
     use crate::format::Content;
     use crate::id::ChunkId;
 
-    /// A pool with a file of each of these first letters, 8 kB on disk, the last one newest.
+    /// A pool with a file for each of these first letters, 8 kB on disk, the last one newest.
     fn pool(dir: &std::path::Path, letters: &[u8]) -> (Pool, Vec<PoolKey>) {
         let pool = Pool::open(&dir.join("pool"), PoolLimits::default()).unwrap();
         let keys = letters.iter().map(|letter| {
@@ -329,7 +330,7 @@ mod tests {
             file.write_all(&bytes).unwrap();
             draft.seal(&file).unwrap();
             pool.publish(vec![draft]).unwrap();
-            // Times of changes have the grain of a tick of the kernel.
+            // Times of changes have the resolution of a kernel tick.
             std::thread::sleep(std::time::Duration::from_millis(20));
             key
         });
@@ -368,7 +369,7 @@ mod tests {
     fn who_was_read_last_goes_last() {
         let dir = tempfile::tempdir().unwrap();
         let (pool, keys) = pool(dir.path(), b"ab");
-        // Copies move the time of access, and nothing else says that the older one is in use.
+        // Copies change the time of access; nothing else shows that the older file is in use.
         let older = std::fs::File::open(pool.path_of(&keys[0])).unwrap();
         let soon = std::time::SystemTime::now() + std::time::Duration::from_secs(1000);
         let times = std::fs::FileTimes::new().set_accessed(soon);

@@ -1,6 +1,6 @@
 //! Trees that end with a process.
 //!
-//! A mark alone never allows a removal: the tree says the nonce of its mark itself.
+//! A mark alone never allows a removal: the tree itself must hold the nonce of its mark.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,10 +22,10 @@ use crate::host::list::Thing;
 pub(crate) struct Holder {
     #[serde(flatten)]
     pub(super) identity: Identity,
-    /// Its name in `owners`, where it shows that it lives.
+    /// Its name in `owners`, where its file shows that it lives.
     #[serde(default)]
     pub(super) owner: String,
-    /// What the tree says, too. A tree without one is removed by nobody but people.
+    /// The nonce that the tree holds, too. A tree without one is removed only by people.
     #[serde(default)]
     pub(super) nonce: String,
 }
@@ -35,7 +35,7 @@ impl Pool {
     pub(crate) fn hold(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Holder> {
         let owner = self.owner()?;
         let nonce = disk::random_name()?;
-        // A file that cannot say anything stays until somebody removes it.
+        // A file that cannot hold a nonce stays until somebody removes it.
         disk::forgive(proof::plant(dir, name, &nonce));
         Ok(Holder {
             identity: Identity::own(),
@@ -44,8 +44,8 @@ impl Pool {
         })
     }
 
-    /// Removes a tree that ends with this process, as [`Self::remove_made`] does: not one that another process took
-    /// over meanwhile, nor one that was made to stay.
+    /// Removes a tree that ends with this process, as [`Self::remove_made`] does. Leaves a tree that another process
+    /// took over meanwhile, or that was made to stay.
     ///
     /// # Errors
     /// As there.
@@ -58,11 +58,11 @@ impl Pool {
         }
     }
 
-    /// Removes a tree that ends with a process, whole: it disappears at once. Whether it was there, and proved to
-    /// be what was made.
+    /// Removes a whole tree that ends with a process; its path disappears at once. Returns whether it existed and
+    /// proved to be that tree.
     ///
     /// # Errors
-    /// When it cannot be moved out of the way; conflict, when it holds a store, a pool or a mount: all of it stays then.
+    /// When it cannot be moved away; conflict, when it holds a store, a pool or a mount: then all of it stays.
     pub fn remove_made(&self, path: &Path) -> Result<bool> {
         let name = path.file_name().unwrap_or_default().as_bytes();
         let proven = |mark: &Mark| {
@@ -82,7 +82,7 @@ impl Pool {
             false => Ok(()),
         };
         if !is_it || checked.is_err() {
-            // Something else took its place in that moment, or was made in it: back with it.
+            // Something else took its place in that moment, or something was made in it, so it is moved back.
             fs::renameat_with(room.dir(), "tree", room.above(), name, flags).map_err(failed)?;
             return checked.map(|()| false);
         }
@@ -90,10 +90,10 @@ impl Pool {
         Ok(true)
     }
 
-    /// That nothing precious lies in the tree of `mark`, which is at `root` now, but for what its version has.
+    /// Checks that the tree of `mark`, which is at `root` now, holds nothing precious besides what its version has.
     ///
     /// # Errors
-    /// Conflict, naming it.
+    /// Conflict, naming what it holds.
     fn check_holds_nothing(&self, mark: &Mark, root: &Path) -> Result<()> {
         let is_made = |path: &Path| {
             let below = path.strip_prefix(root).unwrap_or(path);
@@ -112,7 +112,7 @@ impl Pool {
         .hint("take that out of the tree: then the next run with this pool removes the rest"))
     }
 
-    /// Whether the version of a tree has a store at `below` itself.
+    /// Whether the version of a tree itself has a store at `below`.
     fn has_made_store(&self, mark: &Mark, below: &Path) -> Result<bool> {
         let Some(mut list) = self.list_of(mark)? else {
             return Ok(false);
@@ -143,7 +143,7 @@ impl Pool {
             .collect())
     }
 
-    /// Removes the tree of a holder that is no more, if it proves to be that; or why it is kept.
+    /// Removes the tree of a dead holder, if it proves to be that. Returns why it was kept, if it was.
     pub(super) fn remove_abandoned(&self, mark: &Mark) -> Option<Error> {
         match self.remove_made(&mark.path()) {
             Err(error) => (error.kind() == Kind::Conflict).then_some(error),

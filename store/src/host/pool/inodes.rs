@@ -1,7 +1,7 @@
-//! Which content the pool made of an inode: what a put asks of files that have further names.
+//! Which content the pool gave to an inode. A put asks this for files with several links.
 //!
-//! Numbers come from the listing of directories alone. Files that were set aside count, too: trees
-//! may still share them.
+//! Inode numbers come from directory listings alone. Files that were set aside count, too, since trees may still share
+//! them.
 
 use std::os::fd::AsFd;
 
@@ -12,31 +12,31 @@ use crate::error::Result;
 use crate::format::Content;
 use crate::host::walk::Stat;
 
-/// What the pool made of one inode. Of the root only the first bytes are kept: there may be millions.
+/// The content that the pool gave to one inode. Only the first bytes of the root are kept, since there may be millions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Made {
     ino: u64,
     root: [u8; 8],
 }
 
-/// The inodes of one pool, sorted: 16 bytes for each.
+/// The inodes of one pool, sorted; 16 bytes each.
 #[derive(Debug)]
 pub(crate) struct Inodes {
     device: u64,
     made: Vec<Made>,
-    /// Those whose bytes are not what the pool made, sorted.
+    /// Inodes whose bytes are no longer what the pool wrote, sorted.
     aside: Vec<u64>,
 }
 
 impl Made {
-    /// Whether the file still has the bytes that the pool gave it.
+    /// Whether `content` is what the pool gave to the inode.
     pub(crate) fn is(&self, content: &Content) -> bool {
         content.root.0.starts_with(&self.root)
     }
 }
 
 impl Inodes {
-    /// What the pool made of this inode, if it is one of its own.
+    /// The content that the pool gave to this inode, if it is one of its own.
     pub(crate) fn find(&self, stat: &Stat) -> Option<Made> {
         let by_ino = |made: &Made| made.ino.cmp(&stat.ino);
         let at = self.made.binary_search_by(by_ino).ok()?;
@@ -48,7 +48,7 @@ impl Inodes {
 }
 
 impl Inodes {
-    /// The same, unless it was found to have other bytes.
+    /// The same, unless the inode is known to have other bytes now.
     pub(crate) fn find_intact(&self, stat: &Stat) -> Option<Made> {
         let found = self.find(stat);
         found.filter(|made| self.aside.binary_search(&made.ino).is_err())
@@ -56,7 +56,7 @@ impl Inodes {
 }
 
 impl Pool {
-    /// The inodes of all its files.
+    /// The inodes of all files of the pool.
     pub(crate) fn inodes(&self) -> Result<Inodes> {
         let failed = |errno| disk::failed("list pool", &self.path, errno);
         let device = Stat::from(fstat(&self.fd).map_err(failed)?).dev;
@@ -81,7 +81,7 @@ impl Pool {
     }
 }
 
-/// Adds what is in a directory. A file that was set aside has a random name behind its own.
+/// Adds the files in a directory. A file that was set aside has a random suffix after its name.
 fn list(dir: impl AsFd, made: &mut Vec<Made>) -> rustix::io::Result<()> {
     for entry in Dir::read_from(dir)? {
         let entry = entry?;

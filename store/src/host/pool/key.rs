@@ -1,7 +1,7 @@
 //! Names of pool files: the content and the executable bit, nothing else.
 //!
-//! `<64 hex of the root>-<depth>-<size>` and `-x` behind it where the file is executable. A name says
-//! all that a comparison needs, so that nothing but the file itself has to be looked at.
+//! A name is `<64 hex of the root>-<depth>-<size>`, followed by `-x` if the file is executable. It has everything that
+//! a comparison needs, so only the file itself has to be inspected.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,15 +10,15 @@ use crate::error::{Error, Result};
 use crate::format::{CONTENT_DEPTH_MAX, Content};
 use crate::id::ChunkId;
 
-/// Largest file that is read whole, and hashed, where it is copied.
+/// The largest file that is read whole and hashed when it is copied.
 const VERIFIED_BYTES_MAX: u64 = 64 << 10;
 
-/// What a pool file is found by.
+/// The key of a pool file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PoolKey {
-    /// Its bytes.
+    /// Its content.
     pub content: Content,
-    /// Whether it may be executed: mode 0555 instead of 0444.
+    /// Whether it is executable: mode 0555 instead of 0444.
     pub executable: bool,
 }
 
@@ -28,13 +28,13 @@ impl PoolKey {
         if self.executable { 0o555 } else { 0o444 }
     }
 
-    /// Whether a copy of its file is verified while it is made: it is small and a single chunk, whose id is
-    /// the name.
+    /// Whether a copy of the file is verified while it is made: it is small, and a single chunk, whose id is in the
+    /// name.
     pub(crate) fn is_verified_when_copied(&self) -> bool {
         self.content.depth == 0 && self.content.size <= VERIFIED_BYTES_MAX
     }
 
-    /// Which of the 256 directories it lies in.
+    /// The number of its directory, one of 256.
     pub(super) fn shard(&self) -> u8 {
         let [first, ..] = self.content.root.0;
         first

@@ -1,8 +1,8 @@
-//! Records of what was made in trees: files of the pool, one for each settled tree, and one more for every update
-//! of it that is under way or was interrupted.
+//! Records of what was made in trees, as files of the pool: one for each settled tree, and one more for every update
+//! that is under way or was interrupted.
 //!
-//! A tree is not settled if there are records other than the one that its mark names. Whoever repairs the tree removes
-//! the records that it has looked at; nobody else does.
+//! A tree is not settled if it has records besides the one that its mark names. Only a process that repairs the tree
+//! removes records, after it has read them.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -19,7 +19,7 @@ use crate::host::list::{ListReader, Thing, checksum};
 
 /// The directory of records; made when the first one is written.
 const MADE: &str = "made";
-/// The symlink whose text is the time at which a tree was settled.
+/// A symlink whose text is the time at which a tree was settled.
 const AT: &str = "at";
 
 fn is_of(stat: &fs::Stat, kind: FileType) -> bool {
@@ -44,7 +44,7 @@ impl Pool {
         Ok(names)
     }
 
-    /// What is in the way of the records of a tree.
+    /// The error about something in the place of the directories of records.
     fn misplaced(&self, dir: &str, errno: Errno) -> Error {
         let path = [MADE, dir].map(|name| self.path().join(name));
         let is_wrong =
@@ -59,12 +59,12 @@ impl Pool {
         }
     }
 
-    /// Where a record is.
+    /// The path of a record.
     pub(crate) fn record_path(&self, path: &Path, name: &str) -> PathBuf {
         self.path().join(MADE).join(mark_name(path)).join(name)
     }
 
-    /// Opens a record; none, when it is gone, or something else lies in its place.
+    /// Opens a record; none, if it is missing or no regular file.
     pub(crate) fn record(&self, path: &Path, name: &str) -> Result<Option<File>> {
         let record = format!("{MADE}/{}/{name}", mark_name(path));
         let failed = |errno| disk::failed("open", &self.record_path(path, name), errno);
@@ -78,7 +78,7 @@ impl Pool {
         }
     }
 
-    /// What a tree was made as, in the order of a walk; none, where there is no whole record of it.
+    /// The list of what was made in a tree; none, if there is no intact record.
     pub(crate) fn list_of(&self, mark: &Mark) -> Result<Option<ListReader<Thing>>> {
         let Some(name) = &mark.record else {
             return Ok(None);
@@ -92,7 +92,7 @@ impl Pool {
         }
     }
 
-    /// A new file of this process, which no name leads to.
+    /// Creates a file of this process without a name.
     pub(crate) fn scratch(&self) -> Result<File> {
         let owner = self.owner()?;
         let name = disk::random_name()?;
@@ -105,7 +105,7 @@ impl Pool {
             })
     }
 
-    /// Makes the bytes of `record` a record of the tree at `path`: it is on disk when this returns. Its name.
+    /// Makes the bytes of `record` a record of the tree at `path`, durably, and returns its name.
     pub(crate) fn write_record(&self, path: &Path, mut record: &File) -> Result<String> {
         let owner = self.owner()?;
         let (name, tree) = (disk::random_name()?, format!("{MADE}/{}", mark_name(path)));
@@ -139,7 +139,7 @@ impl Pool {
     /// Removes records of the tree at `path`.
     pub(crate) fn forget_records(&self, path: &Path, names: &[String]) {
         for name in names {
-            // One that stays costs the next pass a look. What lies in the place of one goes, too.
+            // A record that stays costs the next pass a look. Anything else in its place is removed, too.
             let record = format!("{MADE}/{}/{name}", mark_name(path));
             disk::forgive(disk::remove_tree(self.fd(), record.as_bytes()));
         }
@@ -153,7 +153,7 @@ impl Pool {
         ));
     }
 
-    /// When the tree at `path` was settled last, by the clock of its file system.
+    /// When the tree at `path` was last settled, by the clock of its file system.
     pub(crate) fn settled_at(&self, path: &Path) -> Option<Time> {
         let link = format!("{MADE}/{}/{AT}", mark_name(path));
         let text = fs::readlinkat(self.fd(), link, Vec::new()).ok()?;
@@ -164,7 +164,7 @@ impl Pool {
         })
     }
 
-    /// Writes that down. A symlink, which has its text for certain when it has its name; losing it costs reading.
+    /// Records that time in a symlink, which has its text as soon as it has its name. Losing it costs reading files.
     pub(crate) fn settle_at(&self, path: &Path, at: Time) {
         let tree = format!("{MADE}/{}", mark_name(path));
         let Ok(name) = disk::random_name() else {

@@ -5,12 +5,12 @@
 //! tmp/<owner>/          files that a process is building; verified, then renamed to `files`
 //! owners/<owner>        who a process is; claims/<key>: a hard link to it, "I am building this"
 //! damaged/              files that somebody wrote through a hard link, set aside
-//! trees/                what was materialized where; made/: the records of it; rooms/: where a tree is being built
-//! chunkers/             how the stores cut whose files are here
+//! trees/                what was materialized where; made/: the records; rooms/: where a tree is being built
+//! chunkers/             how the stores of these files cut
 //! ```
 //!
-//! No lock is needed for correctness: a name in `files` appears by rename when its bytes are verified,
-//! a link keeps its inode whatever happens to the name, and a claim only saves doing work twice.
+//! No lock is needed for correctness: a name in `files` appears by rename after its bytes were verified, a link keeps
+//! its inode whatever happens to the name, and a claim only avoids doing work twice.
 
 mod chunkers;
 mod claim;
@@ -62,48 +62,48 @@ use crate::format::{Content, Time};
 use crate::host::walk::Stat;
 use crate::remedy::Remedy;
 
-/// The modification time of every pool file: 1980-01-01, so that nothing takes it for news.
+/// The modification time of every pool file: 1980-01-01, so that no tool takes it for a recent change.
 pub const POOL_TIME: Time = Time {
     secs: 315_532_800,
     nanos: 0,
 };
-/// The modification time of a pool file that was not waited for until it was on disk. Trees never link it,
-/// and whoever copies it verifies the bytes.
+/// The modification time of a pool file that was published before it was on disk. Trees never link it, and every copy
+/// of it is verified.
 pub const COPIED_TIME: Time = Time {
     secs: POOL_TIME.secs + 1,
     nanos: 0,
 };
-/// The file that says that a directory is a pool, and of which version.
+/// The file that marks a directory as a pool, and has its version.
 const MARK: &str = "pool";
-/// What stands in it.
+/// The content of this file.
 const MARK_TEXT: &[u8] = b"{\"version\":1}\n";
-/// Directories of a pool, made at once.
+/// Directories of a pool, made when it is opened.
 const DIRECTORIES: [&str; 8] = [
     "files", "tmp", "owners", "claims", "damaged", "trees", "rooms", "chunkers",
 ];
 
-/// From so many open files on the directories of files stay open.
+/// With at least this many open files allowed, the directories of files stay open.
 const KEPT_FROM_OPEN_FILES: u64 = 1024;
 
-/// How much a pool may take.
+/// The limits of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolLimits {
-    /// Most bytes of its files; none: what the disk has.
+    /// Most bytes of its files; none: limited only by the disk.
     pub bytes_max: Option<u64>,
     /// Bytes of the file system that are left free for others.
     pub free_bytes_min: u64,
 }
 
-/// What a look at a pool file says.
+/// The state of a pool file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// It is there and looks as it was left.
+    /// It exists and looks as it was left.
     Intact(Stat),
-    /// It is there to be copied, not to be linked.
+    /// It exists, and may be copied but not linked.
     Copied,
-    /// It is not there, or what is there may go: it belongs to somebody else, or a power cut took its bytes.
+    /// It does not exist, or may be replaced: it belongs to somebody else, or a power cut took its bytes.
     Missing,
-    /// Somebody wrote to it, or changed what it looks like.
+    /// Somebody wrote to it, or changed its attributes.
     Changed(Stat),
 }
 
@@ -115,33 +115,33 @@ pub struct Pool {
     claims: OwnedFd,
     limits: PoolLimits,
     shards: Vec<OnceLock<Arc<OwnedFd>>>,
-    /// Whether the system lets a process hold enough open files to keep all shards open.
+    /// Whether the process may have enough open files to keep all shards open.
     keeps_shards: bool,
     owner: Mutex<Option<Arc<Owner>>>,
-    /// Set, when the bytes of a file are to be looked at before it is used.
+    /// Set if the bytes of files are checked before use.
     verifying: OnceLock<Verifying>,
-    /// Bytes of all files, as counted once and kept up from then on by what this process adds.
+    /// Bytes of all files: counted once, then updated with what this process adds.
     counted_bytes: Mutex<Option<u64>>,
 }
 
 impl Pool {
-    /// Opens the pool in the directory `path`, which is made when it is missing.
+    /// Opens the pool in the directory `path`; makes it if it is missing.
     ///
     /// # Errors
-    /// Conflict, when the directory is not empty and no pool; unsupported, when its version is another; denied,
-    /// when it belongs to another user, or others may write to it.
+    /// Conflict, when the directory is not empty and is no pool; unsupported, when its version differs; denied, when it
+    /// belongs to another user, or others may write to it.
     pub fn open(path: &Path, limits: PoolLimits) -> Result<Self> {
         let (fd, path) = trust::open_own(path)?;
         check_mark(&fd, &path)?;
         for name in DIRECTORIES {
             match fs::mkdirat(&fd, name, Mode::from_raw_mode(0o700)) {
                 Ok(()) | Err(Errno::EXIST) => {}
-                // A pool that can only be read is good enough for looking at it.
+                // A read-only pool is good enough for looking at it.
                 Err(Errno::ROFS | Errno::ACCESS)
                     if disk::open_dir(&fd, name.as_bytes()).is_ok() => {}
                 Err(errno) => return Err(disk::failed("make a pool at", &path, errno)),
             }
-            // What is private came to it from files that nobody else could read.
+            // Private files must not become readable through the pool.
             close(&own_directory(&fd, name, &path)?);
         }
         let claims = own_directory(&fd, "claims", &path)?;
@@ -160,13 +160,13 @@ impl Pool {
         })
     }
 
-    /// Removes the pool if nothing is in it yet, as after a trial of its place.
+    /// Removes the pool if it is empty, as after testing a place for it.
     pub fn remove_unused(self) {
         let Self {
             path, fd, owner, ..
         } = self;
         drop(owner);
-        // What is not empty is in use: the next one who opens the pool makes what is missing.
+        // A directory that is not empty is in use. The next process that opens the pool makes missing ones again.
         let is_empty = DIRECTORIES
             .iter()
             .all(|name| fs::unlinkat(&fd, *name, AtFlags::REMOVEDIR).is_ok());
@@ -185,12 +185,12 @@ impl Pool {
         &self.fd
     }
 
-    /// What it may take.
+    /// The limits of the pool.
     pub fn limits(&self) -> PoolLimits {
         self.limits
     }
 
-    /// This process as an owner, from its first call on.
+    /// This process as an owner; the first call makes it one.
     pub(crate) fn owner(&self) -> Result<Arc<Owner>> {
         let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
         match owner.as_ref() {
@@ -201,7 +201,7 @@ impl Pool {
         }
     }
 
-    /// This process as a new owner, when others took the one that it was for dead.
+    /// This process as a new owner, after others took `lost` for dead.
     fn owner_after(&self, lost: &Arc<Owner>) -> Result<Arc<Owner>> {
         let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
         if owner.as_ref().is_some_and(|owner| Arc::ptr_eq(owner, lost)) {
@@ -211,7 +211,7 @@ impl Pool {
         self.owner()
     }
 
-    /// Whether the pool can serve the file: to be linked, or to be copied only.
+    /// Whether the pool can serve the file: for linking, or with `is_copied` for copying.
     pub(crate) fn has(&self, key: &PoolKey, is_copied: bool) -> Result<bool> {
         Ok(match self.look(key)? {
             Look::Intact(_) => true,
@@ -220,7 +220,7 @@ impl Pool {
         })
     }
 
-    /// How a pool file looks.
+    /// Determines the state of a pool file.
     pub(crate) fn look(&self, key: &PoolKey) -> Result<Look> {
         let Some(shard) = self.shard(key.shard())? else {
             return Ok(Look::Missing);
@@ -232,7 +232,7 @@ impl Pool {
         }
     }
 
-    /// Opens a pool file for reading: one that looks as it was left, or one that is only copied.
+    /// Opens a pool file for reading, if it is intact or may be copied.
     pub(crate) fn open_file(&self, key: &PoolKey) -> Result<Option<File>> {
         let Some(shard) = self.shard(key.shard())? else {
             return Ok(None);
@@ -251,7 +251,7 @@ impl Pool {
         Ok(is_usable.then_some(file))
     }
 
-    /// The file with these bytes, executable or not, if it is there as it was left: they were verified when it came.
+    /// Opens the file with these bytes, executable or not, if it is intact. The bytes were verified when it was built.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -271,8 +271,8 @@ impl Pool {
         Ok(None)
     }
 
-    /// Moves a changed pool file out of the way; nothing, when it is gone or intact by now. Returns where
-    /// it is from then on, and as what it was found.
+    /// Moves a changed pool file away. Returns its new path and the attributes that it had; none, if it is missing or
+    /// intact by now.
     pub(crate) fn set_aside(&self, key: &PoolKey) -> Result<Option<(PathBuf, Stat)>> {
         let Look::Changed(stat) = self.look(key)? else {
             return Ok(None);
@@ -300,7 +300,7 @@ impl Pool {
             .join(key.name())
     }
 
-    /// One of the directories of files; none, when it is not there yet.
+    /// Opens one of the directories of files; none, if it does not exist yet.
     fn shard(&self, number: u8) -> Result<Option<Arc<OwnedFd>>> {
         let Some(slot) = self.shards.get(usize::from(number)) else {
             return Ok(None);
@@ -316,7 +316,7 @@ impl Pool {
         Ok(opened.map(|opened| Arc::clone(slot.get_or_init(|| opened))))
     }
 
-    /// One of the directories of files, made if it is missing.
+    /// Opens one of the directories of files, and makes it if it is missing.
     fn shard_made(&self, number: u8) -> Result<Arc<OwnedFd>> {
         if self.shard(number)?.is_none() {
             let name = format!("files/{number:02x}");
@@ -337,7 +337,7 @@ impl Pool {
         })
     }
 
-    /// Names and looks of all pool files, directory by directory; what has no proper name is passed over.
+    /// Calls `each` with the keys and attributes of all pool files, by directory. Other names are skipped.
     fn each_file(
         &self,
         each: &mut dyn FnMut(PoolKey, fs::Stat, &OwnedFd) -> Result<()>,
@@ -355,7 +355,7 @@ impl Pool {
                 else {
                     continue;
                 };
-                // What somebody else made is none of the pool's files.
+                // Files of somebody else do not belong to the pool.
                 if stat.st_uid == trust::user() {
                     each(key, stat, &shard)?;
                 }
@@ -365,7 +365,7 @@ impl Pool {
     }
 }
 
-/// Whether a file looks as a pool file of this key was left, to be linked.
+/// Whether a file looks as the pool left the file of this key, and may be linked.
 pub(crate) fn is_intact(key: &PoolKey, stat: &Stat) -> bool {
     matches!(look_of(key, *stat), Look::Intact(_))
 }
@@ -380,13 +380,13 @@ fn look_of(key: &PoolKey, stat: Stat) -> Look {
     match stat.mtime {
         POOL_TIME if is_like => Look::Intact(stat),
         COPIED_TIME if is_like && key.is_verified_when_copied() => Look::Copied,
-        // No tree shares it, so that nobody wrote to it: a power cut took its bytes.
+        // No tree shares the file, so nobody wrote to it: a power cut took its bytes.
         COPIED_TIME if stat.nlink == 1 => Look::Missing,
         _ => Look::Changed(stat),
     }
 }
 
-/// One of the directories of a pool, which count only as the pool itself does.
+/// Opens a directory of a pool, which must be as trusted as the pool itself.
 fn own_directory(pool: &OwnedFd, name: &str, path: &Path) -> Result<OwnedFd> {
     trust::open_own_in(pool, name, path)?.ok_or_else(|| {
         Error::conflict(format!("pool {}: is being removed", path.display()))
@@ -394,7 +394,7 @@ fn own_directory(pool: &OwnedFd, name: &str, path: &Path) -> Result<OwnedFd> {
     })
 }
 
-/// Keeps others out of a directory that an earlier program made for all to read.
+/// Denies others access to a directory that an earlier version made readable for all.
 fn close(dir: &OwnedFd) {
     let mode = fs::fstat(dir).map_or(0, |stat| stat.st_mode);
     if mode & 0o077 != 0 {
@@ -425,7 +425,7 @@ fn check_mark(fd: &OwnedFd, path: &Path) -> Result<()> {
 
 fn make_mark(fd: &OwnedFd, path: &Path) -> Result<()> {
     let names = disk::names(fd, path)?;
-    // A trial of the place may have taken the mark away while somebody else began to use the pool.
+    // Testing a place may have removed the mark while another process began to use the pool.
     let is_part = |name: &Vec<u8>| DIRECTORIES.iter().any(|known| name == known.as_bytes());
     let has_lost_its_mark = names.iter().any(|name| name == b"claims");
     let is_ours = |name: &Vec<u8>| {
@@ -438,7 +438,7 @@ fn make_mark(fd: &OwnedFd, path: &Path) -> Result<()> {
         );
     }
     let temporary = format!(".mark-{}", disk::random_name()?);
-    // Synced: a pool whose mark a power cut empties would be none any more.
+    // Synced, since a pool with an empty mark after a power cut would not be recognized.
     let made = disk::write_new(fd, temporary.as_bytes(), MARK_TEXT)
         .and_then(|()| fs::fdatasync(disk::open_file(fd, temporary.as_bytes())?))
         .and_then(

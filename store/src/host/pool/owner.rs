@@ -1,8 +1,8 @@
-//! Owners: processes that work in a pool, how others see that one has died, and what it leaves.
+//! Owners: processes that work in a pool, how others notice that one has died, and what it leaves.
 //!
-//! A process writes who it is into a file of its own and touches it every two seconds. Claims are
-//! hard links to that file, so they say who holds them from their first moment on, and one touch
-//! keeps all of them fresh. No lock is held; a wrong judgement costs work done twice, nothing else.
+//! A process writes its identity into a file of its own, and touches the file every two seconds. Claims are hard links
+//! to that file, so they name their holder from the first moment on, and one touch keeps all of them fresh. No lock is
+//! held. A wrong judgement only means that work is done twice.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,37 +17,37 @@ use crate::error::{Error, Result};
 use crate::host::beat::Beat;
 use crate::host::walk::Stat;
 
-/// How long an owner may show nothing before it is taken for dead, on the watcher's own clock.
+/// How long an owner may be silent before it counts as dead, on the watcher's own clock.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Who a process is.
+/// The identity of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pid: i32,
-    /// When it began, in ticks since boot: tells it from a later process of the same number.
+    /// Its start in ticks since boot, which tells it from a later process with the same number.
     started: u64,
     boot: String,
-    /// Numbers of processes mean nothing outside of their namespace.
+    /// The PID namespace: numbers of processes mean nothing outside of it.
     namespace: String,
     host: String,
 }
 
-/// What is known of another process.
+/// The state of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     Alive,
     Dead,
-    /// It lives in another namespace or on another host; only its touches tell.
+    /// It is in another namespace or on another host; only its touches can tell.
     Unknown,
 }
 
 impl Identity {
-    /// This process.
+    /// The identity of this process.
     pub(crate) fn own() -> Self {
         Self::of(rustix::process::getpid().as_raw_nonzero().get())
     }
 
-    /// The process `pid` of this host, as it is now.
+    /// The identity of the process `pid` of this host, as it is now.
     pub(crate) fn of(pid: i32) -> Self {
         Self {
             pid,
@@ -63,8 +63,8 @@ impl Identity {
         }
     }
 
-    /// Whether it lives, as far as process `own` can see. A name of a host or of a boot proves no death: hosts
-    /// share names, and containers have boots of their own. Nor does what the system did not tell.
+    /// Whether the process lives, as far as process `own` can see. A different host or boot proves no death: hosts
+    /// share names, and containers have boot ids of their own. Missing information proves nothing either.
     pub(crate) fn life(&self, own: &Self) -> Life {
         let place = |of: &Self| (of.host.clone(), of.boot.clone(), of.namespace.clone());
         let is_told =
@@ -80,7 +80,7 @@ impl Identity {
     }
 }
 
-/// The name of the time since the kernel started; a new one after a power cut.
+/// The boot id of the kernel; it changes with every start.
 pub(super) fn boot() -> String {
     read("/proc/sys/kernel/random/boot_id")
 }
@@ -90,7 +90,7 @@ fn read(path: &str) -> String {
     text.trim().to_owned()
 }
 
-/// When a process began; none, when there is no such process or it only waits to be buried.
+/// When a process began; none, if it does not exist or is a zombie.
 fn started(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
@@ -102,21 +102,21 @@ fn started(pid: i32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// This process as an owner: its file, its directory of temporaries, and its touches.
+/// This process as an owner: its file, its directory of temporaries, and its beat.
 #[derive(Debug)]
 pub(crate) struct Owner {
     /// Random, unique in the pool.
     pub(crate) id: String,
-    /// Where it builds files.
+    /// The directory in which it builds files.
     pub(crate) temporaries: OwnedFd,
-    /// The inode of its file, and of its claims.
+    /// The inode of its file and of its claims.
     pub(super) inode: u64,
     pool: OwnedFd,
     beat: Option<Beat>,
 }
 
 impl Owner {
-    /// Becomes an owner in the pool at `path`, open as `pool`.
+    /// Makes this process an owner in the pool at `path`, which is open as `pool`.
     pub(crate) fn new(pool: &OwnedFd, path: &Path) -> Result<Self> {
         let id = disk::random_name()?;
         let failed = |doing| move |errno| disk::failed(doing, path, errno);
@@ -125,7 +125,7 @@ impl Owner {
             .map_err(|source| Error::io("open", path, source))?;
         let text = serde_json::to_vec(&Identity::own())
             .map_err(|source| Error::invalid("identity of this process").because(source))?;
-        // Its name first, so that a sweep finds all that is made in that name.
+        // The owner's file is written first, so that a sweep finds everything that belongs to it.
         let file = disk::open_dir(&pool, b"owners")
             .and_then(|owners| disk::write_whole(owners, &id, &text))
             .map_err(failed("record who works in the pool"))?;
@@ -144,33 +144,33 @@ impl Owner {
         })
     }
 
-    /// The path of its file, from the pool on.
+    /// The path of its file within the pool.
     pub(crate) fn file(&self) -> String {
         format!("owners/{}", self.id)
     }
 }
 
 impl Drop for Owner {
-    /// Leaves nothing behind; what a killed process left, a sweep takes.
+    /// Removes everything. A sweep removes what a killed process left.
     fn drop(&mut self) {
         drop(self.beat.take());
         bury(&self.pool, &self.id);
     }
 }
 
-/// Removes what an owner has in the pool: its temporaries first, its name last.
+/// Removes what an owner has in the pool: its temporaries first, its file last.
 fn bury(pool: &OwnedFd, id: &str) {
     let temporaries = format!("tmp/{id}");
-    // What cannot be removed now is found by the next sweep.
+    // The next sweep finds what cannot be removed now.
     disk::forgive(disk::remove_tree(pool, temporaries.as_bytes()));
     disk::forgive(fs::unlinkat(pool, format!("owners/{id}"), AtFlags::empty()));
 }
 
-/// Watches owners and says which of them have died.
+/// Watches owners, and tells which of them have died.
 #[derive(Debug)]
 pub(crate) struct Watch {
     own: Identity,
-    /// By inode: the last touch, and when it was first seen here.
+    /// By inode: the last touch, and when this process first saw it.
     silent_since: HashMap<u64, (crate::format::Time, Instant)>,
 }
 
@@ -182,7 +182,7 @@ impl Watch {
         }
     }
 
-    /// Whether the owner whose file (or a link to it) is `name` in `dir` has died. No file: nobody has died.
+    /// Whether the owner has died whose file (or a link to it) is `name` in `dir`. False, if there is no such file.
     pub(crate) fn is_dead(&mut self, dir: impl AsFd, name: &str) -> bool {
         match self.look(dir, name) {
             None => false,
@@ -191,17 +191,17 @@ impl Watch {
         }
     }
 
-    /// What is known of the owner whose file is `name` in `dir`, and when it last showed something.
+    /// The state of the owner whose file is `name` in `dir`, and the file's attributes with its last touch.
     pub(super) fn look(&self, dir: impl AsFd, name: &str) -> Option<(Life, Stat)> {
         let file = disk::open_file(&dir, name.as_bytes()).ok()?;
         let stat = fs::fstat(&file).map(Stat::from).ok()?;
-        // Nothing that this user does rests on what another one wrote.
+        // Files of other users are not trusted.
         if stat.uid != trust::user() {
             return Some((Life::Dead, stat));
         }
         let mut text = [0; 4096];
         let read = rustix::io::pread(&file, &mut text[..], 0);
-        // A power cut took the bytes: only whole files get such names.
+        // A power cut took the bytes: a file gets such a name only when it is complete.
         let is_whole = !name.rsplit('/').next().unwrap_or(name).starts_with('.');
         if is_whole && read.is_ok() && text.iter().all(|byte| *byte == 0) {
             return Some((Life::Dead, stat));
@@ -213,12 +213,12 @@ impl Watch {
         Some((life, stat))
     }
 
-    /// What is known of a process.
+    /// The state of a process.
     pub(super) fn life(&self, identity: &Identity) -> Life {
         identity.life(&self.own)
     }
 
-    /// Stopped processes show no touches either; whoever waits for them goes on without them.
+    /// Whether an owner was silent for too long. A suspended process is silent, too; others continue without it.
     fn is_silent(&mut self, stat: &Stat, now: Instant) -> bool {
         let seen = self
             .silent_since
@@ -231,7 +231,7 @@ impl Watch {
     }
 }
 
-/// Removes what the dead owner `id` left in the pool, its claims included.
+/// Removes what the dead owner `id` left in the pool, including its claims.
 pub(crate) fn bury_dead(pool: &OwnedFd, claims: &OwnedFd, id: &str, path: &Path) -> Result<()> {
     let inode = |dir: &OwnedFd, name: &str| {
         let stat = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(other.life(&own), Life::Dead, "buried");
     }
 
-    /// An identity like this process, but for what `change` does.
+    /// The identity of this process, changed by `change`.
     fn other(change: impl FnOnce(&mut Identity)) -> Identity {
         let mut other = Identity::own();
         change(&mut other);
@@ -303,7 +303,7 @@ mod tests {
         ];
         for mut elsewhere in elsewhere {
             assert_eq!(elsewhere.life(&own), Life::Unknown, "{elsewhere:?}");
-            // Nor does a process that has the number here by chance make it one that lives or that does not.
+            // A local process that happens to have the same number changes nothing.
             elsewhere.started += 1;
             assert_eq!(elsewhere.life(&own), Life::Unknown, "{elsewhere:?}");
         }
@@ -335,7 +335,7 @@ mod tests {
         let mut watch = Watch::new();
         let start = Instant::now();
         let after = |secs| start + Duration::from_secs(secs);
-        // Whatever time the beat says: of long ago, or to come.
+        // Whatever the time of the beat is, in the past or in the future.
         assert!(!watch.is_silent(&stat(1_000), start));
         assert!(!watch.is_silent(&stat(1_000), after(30)));
         assert!(watch.is_silent(&stat(1_000), after(31)));

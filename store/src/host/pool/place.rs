@@ -1,5 +1,4 @@
-//! From the pool into a tree: a hard link, a reflink or a copy of one pool file under a name in an
-//! open directory.
+//! From the pool into a tree: places one pool file by hard link, reflink or copy under a name in an open directory.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,12 +15,12 @@ use crate::id::ChunkId;
 /// Bytes that one step of a copy moves.
 const COPY_BYTES: usize = 1 << 20;
 
-/// What became of placing a pool file.
+/// The result of placing a pool file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placed {
-    /// It is there.
+    /// The file is in place.
     Done,
-    /// The pool has no such file, or one that was changed.
+    /// The pool lacks the file, or has a changed one.
     Missing,
     /// The system does not make this kind of link between the two places.
     Refused(Errno),
@@ -30,8 +29,7 @@ pub(crate) enum Placed {
 impl Pool {
     /// Links the file to `name` in `dir`, which must not exist.
     ///
-    /// The link is made first and looked at afterwards: one look is enough, and what is looked at
-    /// is what was linked.
+    /// The link is made before the file is inspected: then one look is enough, and it is at the inode that was linked.
     pub(crate) fn link(&self, key: &PoolKey, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Placed> {
         let Some(shard) = self.shard(key.shard())? else {
             return Ok(Placed::Missing);
@@ -64,7 +62,7 @@ impl Pool {
         Ok(Placed::Missing)
     }
 
-    /// The inode has all the links that it may have: a copy takes its name, and gets the link.
+    /// Replaces a pool file whose inode has the maximum number of links by a copy, and links that.
     fn refresh(&self, key: &PoolKey, dir: BorrowedFd<'_>, name: &[u8]) -> Result<Placed> {
         let Some(source) = self.open_file(key)? else {
             return Ok(Placed::Missing);
@@ -78,7 +76,7 @@ impl Pool {
         }
         draft.seal(&file)?;
         self.publish(vec![draft])?;
-        // A second refusal would mean that a file system takes no links at all.
+        // A second refusal would mean that the file system allows no links at all.
         let Some(shard) = self.shard(key.shard())? else {
             return Ok(Placed::Missing);
         };
@@ -90,7 +88,7 @@ impl Pool {
     }
 }
 
-/// Makes `to`, which is new and empty, share the blocks of a pool file.
+/// Makes the empty file `to` share the blocks of a pool file.
 pub(crate) fn reflink(from: &File, to: &File) -> Placed {
     match fs::ioctl_ficlone(to, from) {
         Ok(()) => Placed::Done,
@@ -98,8 +96,8 @@ pub(crate) fn reflink(from: &File, to: &File) -> Placed {
     }
 }
 
-/// Copies the file of `key` into `to`, which is new and empty; false, when the bytes are not those of the key.
-/// Only small files are read so closely, see [`PoolKey::is_verified_when_copied`].
+/// Copies the file of `key` to the empty file `to`. Returns false when the bytes do not match the key. Only small files
+/// are checked, see [`PoolKey::is_verified_when_copied`].
 pub(crate) fn copy_verified(from: &File, to: &File, key: &PoolKey) -> std::io::Result<bool> {
     if !key.is_verified_when_copied() {
         return copy_bytes(from, to, key.content.size).map(|()| true);
@@ -113,7 +111,7 @@ pub(crate) fn copy_verified(from: &File, to: &File, key: &PoolKey) -> std::io::R
     Ok(true)
 }
 
-/// Copies `size` bytes into `to`, which is new and empty; holes stay holes.
+/// Copies `size` bytes to the empty file `to`; holes stay holes.
 fn copy_bytes(from: &File, to: &File, size: u64) -> std::io::Result<()> {
     to.set_len(size)?;
     let mut at = 0;
@@ -160,8 +158,8 @@ fn copy_by_hand(from: &File, to: &File, mut at: u64, end: u64) -> std::io::Resul
 }
 
 impl Pool {
-    /// Whether pool files can be linked into the directory `dir`, found out by trying: device numbers do
-    /// not tell, since two mounts of one file system refuse links between them.
+    /// Whether pool files can be linked into the directory `dir`. Found out by trying: device numbers do not tell,
+    /// since two mounts of one file system refuse links between them.
     ///
     /// # Errors
     /// When the pool cannot be written.

@@ -1,8 +1,9 @@
-//! Proofs: what a directory says of itself, so that others than its maker may remove it.
+//! Proofs: nonces in directories, which allow processes other than the maker to remove them.
 //!
-//! A mark or a note in a pool only says where to look. What is removed must itself say the same nonce, which only those
-//! know who can read the pool. A room says it by a symlink, which has its text when it has its name. A tree says it by
-//! an extended attribute, which no job sees, or by such a symlink where the file system has none.
+//! A mark or a note in a pool only says where to look. A directory is removed only if it holds the same nonce, which is
+//! known only to those who can read the pool. In a room the nonce is a symlink, which has its text as soon as it has
+//! its name. In a tree it is an extended attribute, which no job sees, or such a symlink if the file system has no
+//! attributes.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -13,19 +14,19 @@ use rustix::io::Errno;
 use super::{POOL_TIME, trust};
 use crate::host::walk::Stat;
 
-/// The attribute of a tree that says its nonce.
+/// The attribute of a tree that holds its nonce.
 const ATTRIBUTE: &str = "user.store.nonce";
-/// The attribute of a tree that says what it was made as: the name of its record.
+/// The attribute of a tree that names the record of what was made in it.
 const RECORD: &str = "user.store.record";
-/// The symlink that says it in a room, and in a tree without attributes.
+/// The symlink that holds the nonce in a room, and in a tree without attributes.
 pub(super) const LINK: &str = ".store-nonce";
 
-/// Makes the open directory say `nonce` by a symlink.
+/// Stores `nonce` in the open directory as a symlink.
 pub(super) fn plant_link(dir: impl AsFd, nonce: &str) -> rustix::io::Result<()> {
     fs::symlinkat(nonce, dir, LINK)
 }
 
-/// Makes what was built as `name` in `dir` say `nonce`. A file that shares its inode with the pool says it by that.
+/// Stores `nonce` in what was built as `name` in `dir`. A file that shares its inode with the pool needs none.
 pub(super) fn plant(dir: BorrowedFd<'_>, name: &[u8], nonce: &str) -> rustix::io::Result<()> {
     let built = open(dir, name)?;
     let stat = Stat::from(fs::fstat(&built)?);
@@ -45,17 +46,17 @@ pub(super) fn plant(dir: BorrowedFd<'_>, name: &[u8], nonce: &str) -> rustix::io
     }
 }
 
-/// Makes the open directory say what it was made as; whether its file system lets it.
+/// Stores the name of a record in the open directory. Returns whether its file system allows that.
 pub(super) fn stamp(dir: impl AsFd, record: &str) -> bool {
     fs::fsetxattr(dir, RECORD, record.as_bytes(), XattrFlags::empty()).is_ok()
 }
 
-/// What the directory at `path` says that it was made as.
+/// Reads the name of the record in the directory at `path`.
 pub(super) fn stamped(path: &Path) -> Option<Vec<u8>> {
     record_read_by(|text| fs::getxattr(path, RECORD, text))
 }
 
-/// The same of an open directory.
+/// Reads the same from an open directory.
 pub(crate) fn stamped_open(dir: impl AsFd) -> Option<Vec<u8>> {
     record_read_by(|text| fs::fgetxattr(dir, RECORD, text))
 }
@@ -66,7 +67,7 @@ fn record_read_by(read: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>) -> 
     text.get(..len).map(<[u8]>::to_vec)
 }
 
-/// Whether what is `name` in `dir` is the caller's own and says `nonce`, or is but one more name of a pool file.
+/// Whether `name` in `dir` belongs to the caller, and holds `nonce` or is merely a link to a pool file.
 pub(super) fn holds(dir: BorrowedFd<'_>, name: &[u8], nonce: &str) -> bool {
     let Ok(found) = open(dir, name) else {
         return false;
@@ -77,7 +78,7 @@ pub(super) fn holds(dir: BorrowedFd<'_>, name: &[u8], nonce: &str) -> bool {
     stat.uid == trust::user() && (is_link_of_pool(&stat) || says(&found, nonce))
 }
 
-/// Whether the open file or directory says `nonce`.
+/// Whether the open file or directory holds `nonce`.
 fn says(found: impl AsFd, nonce: &str) -> bool {
     let mut text = [0; 64];
     let said = fs::fgetxattr(&found, ATTRIBUTE, &mut text[..]);
@@ -85,13 +86,13 @@ fn says(found: impl AsFd, nonce: &str) -> bool {
     !nonce.is_empty() && (is_said || says_by_link(found, nonce))
 }
 
-/// Whether the open directory says `nonce` by a symlink.
+/// Whether the open directory holds `nonce` as a symlink.
 pub(super) fn says_by_link(dir: impl AsFd, nonce: &str) -> bool {
     let said = fs::readlinkat(dir, LINK, Vec::new());
     !nonce.is_empty() && said.is_ok_and(|said| said.as_bytes() == nonce.as_bytes())
 }
 
-/// Whether taking the name away takes no bytes away, since a pool made them and has them still.
+/// Whether removing the name loses no bytes, since the file is a link to a pool file.
 fn is_link_of_pool(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.mode) == FileType::RegularFile
         && stat.nlink > 1

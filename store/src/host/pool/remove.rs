@@ -1,7 +1,7 @@
-//! Removes what nobody will need again: the files of contents that have left the store for good.
+//! Removes files that nobody will need again: their contents have left the store for good.
 //!
-//! A file that a tree shares stays, since removing it would give nothing back; it goes with a later
-//! eviction, when the tree is gone. Removing too much costs a fetch, nothing else.
+//! A file that a tree shares stays, since removing it would free nothing. A later eviction removes it, when the tree is
+//! gone. Removing too much only costs a fetch.
 
 use std::collections::HashSet;
 
@@ -12,12 +12,12 @@ use crate::error::Result;
 use crate::format::Content;
 use crate::host::walk::Stat;
 
-/// What a removal gave back, and what it left.
+/// The result of a removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RemoveReport {
-    /// Files that were removed, those included that had been set aside.
+    /// Files that were removed, including those that had been set aside.
     pub files: u64,
-    /// Bytes on disk that they gave back.
+    /// Bytes on disk that this freed.
     pub bytes: u64,
     /// Files that stay because trees share them.
     pub linked_files: u64,
@@ -73,7 +73,7 @@ impl Pool {
     }
 }
 
-/// What a file that was set aside had been.
+/// The key of a file that was set aside.
 fn set_aside_key(name: &[u8]) -> Option<PoolKey> {
     let (key, _) = std::str::from_utf8(name).ok()?.split_once('.')?;
     key.parse().ok()

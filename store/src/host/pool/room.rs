@@ -1,8 +1,8 @@
 //! Rooms: private directories beside destinations, in which trees are built.
 //!
-//! The pool has a note of each, so that a sweep finds what a killed process left. The note alone allows
-//! nothing: a room is removed when it belongs to the caller and says the nonce of its note, or is empty. All
-//! of that happens through open directories, since a path may lead elsewhere a moment later.
+//! The pool has a note of each, so that a sweep finds what a killed process left. The note alone allows nothing: a room
+//! is removed only if it belongs to the caller, and holds the nonce of its note or is empty. All of this happens
+//! through open directories, since a path may lead elsewhere a moment later.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,10 +15,10 @@ use rustix::io::Errno;
 use super::{Pool, disk, proof, trust};
 use crate::error::{Error, Result};
 
-/// What a room's directory is called, before its random name.
+/// The prefix of a room's name; a random part follows.
 const ROOM_PREFIX: &str = ".store-materialize-";
 
-/// A directory in which a tree is built, removed with all that is left in it.
+/// A directory in which a tree is built. It is removed with everything left in it.
 #[derive(Debug)]
 pub(crate) struct Room<'p> {
     pool: &'p Pool,
@@ -50,7 +50,7 @@ impl Room<'_> {
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        // The note stays where the directory does, so that a sweep finds it.
+        // The note stays as long as the directory, so that a sweep finds it.
         if is_removed(self.above(), self.name(), &self.dir) {
             disk::forgive(fs::unlinkat(&self.pool.fd, &self.note, AtFlags::empty()));
         }
@@ -58,19 +58,19 @@ impl Drop for Room<'_> {
 }
 
 impl Pool {
-    /// A private directory beside a destination, in `parent`.
+    /// Makes a private directory beside a destination, in `parent`.
     pub(crate) fn room(&self, parent: &Path) -> Result<Room<'_>> {
         let owner = self.owner()?;
         let (name, nonce) = (disk::random_name()?, disk::random_name()?);
         let path = parent.join(format!("{ROOM_PREFIX}{name}"));
         let above = disk::open_path(parent)?;
         let note = format!("rooms/{}.{name}.{nonce}", owner.id);
-        // A symlink, since that has its text for certain when it has its name, also after a power cut.
+        // A symlink has its text as soon as it has its name, even after a power cut.
         fs::symlinkat(&path, &self.fd, &note)
             .map_err(|errno| disk::failed("write down in pool", &self.path, errno))?;
         let made = make(&above, path.file_name().unwrap_or_default(), &nonce);
         let dir = made.map_err(|errno| {
-            // What is there is not known to be this process's, so that no sweep shall look at it.
+            // What is there may not belong to this process, so no sweep must touch it.
             disk::forgive(fs::unlinkat(&self.fd, &note, AtFlags::empty()));
             failed_to_make(parent, errno)
         })?;
@@ -104,7 +104,8 @@ impl Pool {
         }
     }
 
-    /// Removes the rooms whose owners are no more and left no name: something in them was in the way. What still is, is told.
+    /// Removes rooms of owners without a file: an earlier removal failed. Returns the errors about those that still
+    /// stay.
     pub(super) fn remove_rooms_of_nobody(&self) -> Vec<Error> {
         let notes = self.directory("rooms");
         let notes = notes.and_then(|rooms| disk::names(rooms, &self.path));
@@ -131,7 +132,7 @@ impl Pool {
         kept
     }
 
-    /// Removes the room that a note leads to, if that is proven; whether it is gone.
+    /// Removes the room that a note leads to, if its nonce proves it. Returns whether it is gone.
     fn is_room_gone(&self, note: &[u8], nonce: &[u8]) -> bool {
         let note = [b"rooms/", note].concat();
         let is_own = fs::statat(&self.fd, &*note, AtFlags::SYMLINK_NOFOLLOW)
@@ -151,8 +152,8 @@ impl Pool {
     }
 }
 
-/// Makes a directory that says `nonce`. In a directory that others may write to, somebody may put another one in its
-/// place before it is opened: `NOTEMPTY`, unless that is empty and the caller's own, too, which harms nobody.
+/// Makes a directory that holds `nonce`. If others may write to the directory above, somebody may replace the new one
+/// before it is opened. That gives `NOTEMPTY`, unless the replacement is empty and the caller's own, which is harmless.
 fn make(above: &OwnedFd, name: &OsStr, nonce: &str) -> rustix::io::Result<OwnedFd> {
     fs::mkdirat(above, name, Mode::from_raw_mode(0o700))?;
     let dir = disk::open_dir(above, name.as_bytes())?;
@@ -180,15 +181,15 @@ fn failed_to_make(parent: &Path, errno: Errno) -> Error {
     disk::failed("make a directory in", parent, errno)
 }
 
-/// Whether an open directory belongs to whom that belongs which this process makes in it. That is the caller, but
-/// where a file system gives all to one user.
+/// Whether an open directory belongs to the owner of what this process makes in it. That is the caller, except on a
+/// file system that gives everything to one user.
 fn is_of_its_maker(dir: &OwnedFd) -> rustix::io::Result<bool> {
     let made = fs::statat(dir, proof::LINK, AtFlags::SYMLINK_NOFOLLOW)?;
     let dir = fs::fstat(dir)?;
     Ok(dir.st_uid == made.st_uid && dir.st_mode & 0o022 == 0)
 }
 
-/// Removes what a dead process left as `name` in `above`, if it is proven to be that or is empty; whether it is gone.
+/// Removes what a dead process left as `name` in `above`, if it is proven or empty. Returns whether it is gone.
 fn is_left_removed(above: &Path, name: &[u8], nonce: &str) -> bool {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let above = match fs::openat(CWD, above, flags, Mode::empty()) {
@@ -203,11 +204,11 @@ fn is_left_removed(above: &Path, name: &[u8], nonce: &str) -> bool {
     if is_own && proof::says_by_link(&dir, nonce) {
         return is_removed(above.as_fd(), name, &dir);
     }
-    // Killed before it said anything. What is empty holds nothing that could be lost.
+    // The process was killed before it stored the nonce. An empty directory holds nothing that could be lost.
     is_own && fs::unlinkat(&above, name, AtFlags::REMOVEDIR).is_ok()
 }
 
-/// Removes an open room with all that is in it, its proof last; whether it is gone.
+/// Removes an open room with everything in it, its nonce last. Returns whether it is gone.
 fn is_removed(above: BorrowedFd<'_>, name: &[u8], dir: &OwnedFd) -> bool {
     let empty = || -> Result<()> {
         for inside in disk::names(dir, Path::new(OsStr::from_bytes(name)))? {
@@ -228,7 +229,7 @@ fn is_removed(above: BorrowedFd<'_>, name: &[u8], dir: &OwnedFd) -> bool {
     }
 }
 
-/// Whether the system says for sure that there is nothing.
+/// Whether the error proves that nothing is there.
 pub(super) fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR)
 }

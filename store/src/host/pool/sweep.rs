@@ -14,30 +14,30 @@ use crate::format::Time;
 use crate::host::beat;
 use crate::host::walk::Stat;
 
-/// Somebody who may be no more.
+/// An owner or a tree whose process may be dead.
 struct Suspect {
     what: Left,
     life: Life,
-    /// The file that it touches while it lives, from the pool on, and when it last did.
+    /// The file within the pool that the process touches while it lives, and its last touch.
     beat: String,
     beaten: Time,
 }
 
 /// What a process may have left.
 enum Left {
-    /// All that an owner of this name has in the pool, and its rooms.
+    /// Everything that an owner of this name has in the pool, and its rooms.
     Owner(String),
     /// A tree that ends with a process.
     Tree(Box<Mark>),
 }
 
 impl Pool {
-    /// Removes what processes left that died: temporaries, claims, half-built trees, and trees that
-    /// they held for themselves alone. Waits some seconds for a sign of life of those whom it cannot see, if they
-    /// have been silent for long. Returns why trees of theirs, and rooms, are still there.
+    /// Removes what dead processes left: temporaries, claims, half-built trees, and trees that end with them. If
+    /// processes that it cannot see have been silent for long, waits some seconds for a sign of life. Returns why some
+    /// of their trees and rooms still exist.
     ///
     /// # Errors
-    /// When the pool cannot be listed; what cannot be removed stays for the next time.
+    /// When the pool cannot be listed. What cannot be removed is left for the next sweep.
     pub fn sweep(&self) -> Result<Vec<Error>> {
         let mut kept = Vec::new();
         let suspects = self.suspects()?;
@@ -49,7 +49,7 @@ impl Pool {
             .into_iter()
             .chain(self.silent(unseen))
             .partition(|suspect| matches!(suspect.what, Left::Tree(_)));
-        // Trees first: their holders are known by what owners leave.
+        // Trees come first, since their holders are recognized by the files of owners.
         for suspect in trees.into_iter().chain(owners) {
             match suspect.what {
                 Left::Tree(mark) => kept.extend(self.remove_abandoned(&mark)),
@@ -85,7 +85,7 @@ impl Pool {
                 continue;
             };
             let life = watch.life(&holder.identity);
-            // A holder without a file shows nothing any more; its mark says since when at the latest.
+            // If a holder's file is gone, it shows no sign of life; its mark then dates the last one.
             let beats = [format!("owners/{}", holder.owner), format!("trees/{name}")];
             let mut beats = beats
                 .into_iter()
@@ -100,12 +100,12 @@ impl Pool {
         Ok(suspects)
     }
 
-    /// Those who have been silent for long and stay so.
+    /// The suspects that have been silent for long and stay silent.
     fn silent(&self, suspects: Vec<Suspect>) -> Vec<Suspect> {
         if suspects.is_empty() {
             return suspects;
         }
-        // A pool that takes no files is not to be swept.
+        // A pool that does not accept files cannot be swept.
         let Ok(now) = self.time() else {
             return Vec::new();
         };
@@ -117,13 +117,13 @@ impl Pool {
         )
     }
 
-    /// When a file of the pool that is the caller's own was last touched.
+    /// When a file of the pool was last touched, if it belongs to the caller.
     fn beaten(&self, name: &str) -> Option<Time> {
         let stat = fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         (stat.st_uid == trust::user()).then(|| Stat::from(stat).mtime)
     }
 
-    /// What time it is for the file system, which touches are measured by: that of a file just made.
+    /// The current time by the clock of the file system, which also dates touches: the time of a new file.
     fn time(&self) -> Result<Time> {
         let owner = self.owner()?;
         let name = disk::random_name()?;

@@ -1,7 +1,7 @@
 //! What was materialized where: marks of finished trees.
 //!
-//! A mark lies in the pool, never in the tree, and holds for one directory inode only: a directory that somebody made
-//! later under the same path is not taken for ours. If a mark is lost, `--force` is needed.
+//! A mark is in the pool, never in the tree, and holds for one directory inode only: a directory that somebody made
+//! later under the same path is not taken for ours. If a mark is lost, the tree can only be taken over by force.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -27,43 +27,44 @@ use crate::id::StoreId;
 /// How long the mark of a missing or unfinished tree is kept.
 const GONE_KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// Most bytes of a mark that is read.
+/// Most bytes of a mark that are read.
 const MARK_BYTES_MAX: u64 = 64 << 20;
 
-/// What is known of a tree that was materialized.
+/// What is known of a materialized tree.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Mark {
     path: Spelled,
-    /// Which inode the mark holds for.
+    /// The inode for which the mark holds.
     inode: Inode,
     pub(crate) store: StoreId,
     /// The ref, for people.
     pub(crate) source: String,
     pub(crate) version: u64,
-    /// The tree that is there; none for a file.
+    /// The tree of the version; none for a file.
     pub(crate) tree: Option<Content>,
-    /// The settled record of what was made, among those of the tree. Earlier pools have none.
+    /// The name of the settled record of the tree. Marks of earlier versions have none.
     #[serde(default)]
     pub(crate) record: Option<String>,
-    /// The record that the directory itself names, since another pool may take the same directory over, or somebody put
-    /// another tree in the place of what is in it. None where it cannot say so.
+    /// The name of the record that the directory itself holds. Another pool may take the same directory over, or
+    /// somebody may put another tree in its place. None, if the file system has no attributes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stamp: Option<String>,
-    /// There is no other record, of an update that is under way or was interrupted.
+    /// Whether there is no other record, of an update that is under way or was interrupted.
     #[serde(skip)]
     pub(crate) is_settled: bool,
     pub(crate) include: Vec<String>,
     pub(crate) exclude: Vec<String>,
     pub(crate) flatten: bool,
-    /// What was made is for one user alone. Earlier pools do not say.
+    /// Whether the tree is for one user alone. Marks of earlier versions do not say.
     #[serde(default)]
     pub(crate) private: Option<bool>,
-    /// Some paths stayed as a job had them: the record says what was made there before. Earlier pools do not say.
+    /// Whether some paths stayed as a job had them; then the record says what was made there before. Marks of earlier
+    /// versions do not say.
     #[serde(default)]
     pub(crate) kept: Option<bool>,
-    /// The process that it ends with.
+    /// The process that the tree ends with.
     pub(crate) held_by: Option<Holder>,
-    /// When it was written: what was copied before a power cut may have lost its bytes.
+    /// The boot in which it was written. Copies made before a power cut may have lost their bytes.
     #[serde(default)]
     boot: String,
 }
@@ -75,15 +76,15 @@ pub struct MadeTree {
     pub path: PathBuf,
     /// The ref.
     pub source: String,
-    /// Its version.
+    /// The version.
     pub version: u64,
     /// The store that it was made from.
     pub store: StoreId,
-    /// No update of it was interrupted: all of it is that version's, and its jobs'.
+    /// Whether no update of it is under way or was interrupted, so that everything is of that version or a job's.
     pub is_settled: bool,
 }
 
-/// An inode by its number and its birth, since numbers are used again.
+/// An inode by its number and its time of birth, since numbers are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Inode {
     number: u64,
@@ -91,7 +92,7 @@ pub(crate) struct Inode {
     born_nanos: u32,
 }
 
-/// A path in JSON, also where it is not UTF-8.
+/// A path in JSON, even if it is not UTF-8.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Spelled {
@@ -100,7 +101,7 @@ enum Spelled {
 }
 
 impl Mark {
-    /// A mark for the tree at `path`, which is now at `built`.
+    /// A mark for the tree at `path`, which is at `built` now.
     pub(crate) fn new(path: &Path, store: StoreId, built: (BorrowedFd<'_>, &[u8])) -> Result<Self> {
         let inode =
             Inode::of(built.0, built.1).map_err(|errno| disk::failed("look at", path, errno))?;
@@ -130,7 +131,7 @@ impl Mark {
         self.store == store && spec.is_ok_and(|spec| spec.name == *name)
     }
 
-    /// The version that the tree was made from, if it is the whole of one.
+    /// The version that the tree was made from; its tree is none, if only a part of it was made.
     pub(crate) fn known(&self) -> Known {
         let spec = self.source.parse::<RefSpec>();
         let is_whole = spec.is_ok_and(|spec| spec.path.is_empty());
@@ -140,7 +141,7 @@ impl Mark {
         }
     }
 
-    /// Whether the system has been running since it was written.
+    /// Whether the system has not been restarted since it was written.
     pub(crate) fn is_of_this_boot(&self) -> bool {
         self.boot == owner::boot()
     }
@@ -152,8 +153,8 @@ impl Mark {
         }
     }
 
-    /// Whether it may hold what only its user may read. Where the mark does not say, or an update was on its way to
-    /// another version, the mode does that was given to it.
+    /// Whether the tree may hold what only its user may read. If the mark does not say, or an update to another version
+    /// was interrupted, the current mode of the tree decides.
     pub(crate) fn is_private(&self) -> bool {
         let path = self.path();
         let is_closed = || fs::stat(&path).is_ok_and(|stat| stat.st_mode & 0o077 == 0);
@@ -164,7 +165,7 @@ impl Mark {
         }
     }
 
-    /// Whether both say the same of the same directory.
+    /// Whether both marks say the same of the same directory.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let parts = |mark: &Self| {
             (
@@ -188,24 +189,24 @@ impl Mark {
         parts(self) == parts(other)
     }
 
-    /// Makes the open directory, which it is for, name its record.
+    /// Stores the name of the record in the open directory that the mark is for.
     pub(crate) fn stamp(&mut self, dir: impl AsFd) {
         let record = self.record.as_ref();
         self.stamp = record.filter(|record| proof::stamp(dir, record)).cloned();
     }
 
-    /// Whether the open directory is what it was made for, whatever path led there.
+    /// Whether the open directory is what the mark is for, whatever path led there.
     pub(crate) fn is_of(&self, dir: impl AsFd) -> bool {
         Inode::of(dir, b".").is_ok_and(|inode| inode == self.inode)
     }
 
-    /// Whether what is at its path is what it was made for.
+    /// Whether the inode at its path is the one that the mark is for.
     pub(crate) fn holds(&self) -> bool {
         let path = self.path();
         Inode::of(fs::CWD, path.as_os_str().as_bytes()).is_ok_and(|inode| inode == self.inode)
     }
 
-    /// Whether that is for sure not there any more.
+    /// Whether that inode is certainly no longer there.
     pub(super) fn is_gone(&self) -> bool {
         match Inode::of(fs::CWD, self.path().as_os_str().as_bytes()) {
             Ok(inode) => inode != self.inode,
@@ -213,7 +214,7 @@ impl Mark {
         }
     }
 
-    /// Whether `name` in `dir` is the tree that it was made for, and says so itself.
+    /// Whether `name` in `dir` is the tree of this mark, and holds its nonce.
     pub(super) fn is_proven(&self, dir: BorrowedFd<'_>, name: &[u8]) -> bool {
         let nonce = self.held_by.as_ref().map(|held| held.nonce.as_str());
         Inode::of(dir, name).is_ok_and(|inode| inode == self.inode)
@@ -221,7 +222,7 @@ impl Mark {
     }
 }
 
-/// Whether a mark is older than what anybody builds.
+/// Whether a mark is too old to belong to a tree that is being built.
 fn is_old(stat: &fs::Stat) -> bool {
     let written = UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
     let age = SystemTime::now().duration_since(written);
@@ -263,13 +264,13 @@ impl Pool {
         self.is_stamp_of(mark, proof::stamped(&mark.path()).as_deref())
     }
 
-    /// Whether what a directory says that it was made as is a record of this mark, or nothing.
+    /// Whether `found`, the record that a directory names, belongs to this mark, or is none.
     pub(crate) fn is_stamp_of(&self, mark: &Mark, found: Option<&[u8]>) -> bool {
         let (Some(stamp), Some(found)) = (&mark.stamp, found) else {
             return true;
         };
         let is_found = |record: &String| record.as_bytes() == found;
-        // An update stamps it before its mark is written.
+        // An update stamps the directory before it writes the mark.
         is_found(stamp)
             || (self.records(&mark.path())).is_ok_and(|records| records.iter().any(is_found))
     }
@@ -279,7 +280,7 @@ impl Pool {
         self.records(path).is_ok_and(|records| records.len() < 2)
     }
 
-    /// Writes a mark, in place of one of the same path.
+    /// Writes a mark, and replaces an earlier one of the same path.
     pub(crate) fn write_mark(&self, mark: &Mark) -> Result<()> {
         let name = mark_name(&mark.path());
         let owner = self.owner()?;
@@ -292,7 +293,7 @@ impl Pool {
                 disk::forgive(disk::create(&self.fd, held.as_bytes(), 0o600));
             }
             disk::write_new(&owner.temporaries, temporary.as_bytes(), &text)?;
-            // A mark that a power cut empties would leave its tree to `--force`.
+            // Synced, since a tree whose mark is empty after a power cut could only be taken over by force.
             fs::fdatasync(disk::open_file(&owner.temporaries, temporary.as_bytes())?)?;
             fs::renameat(
                 &owner.temporaries,
@@ -325,7 +326,7 @@ impl Pool {
         self.forget_all_records(&name);
     }
 
-    /// The trees that are still where they were made.
+    /// The trees that still exist where they were made.
     ///
     /// # Errors
     /// When the pool cannot be listed.
@@ -345,7 +346,7 @@ impl Pool {
         Ok(trees)
     }
 
-    /// Which marked trees have which of these inodes, by device and number: paths of files.
+    /// The paths of files in marked trees that have one of these inodes, by device and inode number.
     pub(crate) fn sharers(
         &self,
         inodes: &HashSet<(u64, u64)>,
@@ -356,7 +357,7 @@ impl Pool {
         }
         for mark in self.marks()? {
             let path = mark.path();
-            // What others change or hide meanwhile cannot be named.
+            // Files that others change or hide meanwhile cannot be named.
             disk::forgive(find(
                 fs::CWD,
                 path.as_os_str().as_bytes(),
@@ -369,8 +370,8 @@ impl Pool {
         Ok(found)
     }
 
-    /// Forgets trees that are gone; how many. A mark that is not old may be of a tree that is being built, and one that
-    /// ends with a process is for [`Self::sweep`].
+    /// Forgets missing trees, and returns their number. A young mark may belong to a tree that is being built; a tree
+    /// that ends with a process is left to [`Self::sweep`].
     pub(super) fn forget_gone(&self) -> Result<u64> {
         let mut forgotten = 0;
         for name in self.mark_names()? {
@@ -385,7 +386,7 @@ impl Pool {
         Ok(forgotten)
     }
 
-    /// Removes a mark unless it is young, as one is that was written since somebody looked at it.
+    /// Removes a mark unless it is young, which includes marks that were rewritten since they were read.
     fn forget_old(&self, name: &str) -> Result<bool> {
         let owner = self.owner()?;
         let (name, away) = (format!("trees/{name}"), disk::random_name()?);
@@ -489,7 +490,7 @@ fn find(
                 depth + 1,
             ) {
                 Err(Errno::MFILE | Errno::NFILE) => return Err(Errno::MFILE),
-                // Gone meanwhile, or not ours to look at.
+                // The directory is gone by now, or may not be read.
                 _ => continue,
             }
         }
