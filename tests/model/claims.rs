@@ -1,12 +1,13 @@
-//! Claims as an explicit-state model: several who want one thing, a collector that takes claims away, and deaths.
+//! Claims as an explicit-state model: several workers that want the same thing, a collector that deletes claims, and
+//! deaths.
 //!
-//! No step waits for a clock: who has seen a beat stand still may take over, whether its owner is dead, stopped or only
-//! slow. The claims promise nothing for safety, so the mutant that creates over what is there loses nothing, either.
+//! No step depends on a clock: a worker that saw no new beat may take over, whether the owner is dead, stopped or only
+//! slow. Safety does not depend on claims, so the mutant that overwrites a claim (`Creates`) loses nothing either.
 //!
 //! | what holds (the mutant that breaks it) | kept by |
 //! |---|---|
 //! | one version is published, whoever makes it (`Publishes`) | the precondition of `store::put`: the ref does not exist |
-//! | one that dies is replaced (`TakesOver`) | `Claims::look` |
+//! | a dead owner is replaced (`TakesOver`) | `Claims::look` |
 //! | (none: `Creates` breaks nothing) | put-if-absent of claims saves work |
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
@@ -30,7 +31,7 @@ struct Claims {
     dropped: Option<Rule>,
 }
 
-/// What the beat says: of whom, the how manieth, whether it ended.
+/// A beat: its owner, its number, and whether the owner has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Beat {
     owner: usize,
@@ -49,7 +50,7 @@ struct World {
     collections: u8,
 }
 
-/// What a look shows.
+/// What a worker sees when it looks.
 type Sight = (Option<(u8, usize)>, Option<Beat>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -171,7 +172,7 @@ impl Model for Claims {
                         let is_free = world.newest.is_none_or(|(newest, _)| newest < number);
                         if is_free || self.dropped == Some(Rule::Creates) {
                             world.newest = Some((number, me));
-                            // The one who made it in between is not made again.
+                            // If the thing was made meanwhile, it is not made again.
                             match world.versions {
                                 0 => Worker::Making { number, beats: 0 },
                                 _ => Worker::Made { number },

@@ -1,15 +1,14 @@
-//! Frames that are the difference to others: two chunks, of which each may be stored plain, or as the difference to the
-//! other one.
+//! Deltas as a model: two chunks, each of which may be stored plain or as the difference to the other.
 //!
-//! A pack is one place of one chunk. Pack 0 has the first chunk, plain, which a ref needs. One writer wants the second
-//! chunk, the other the first one again, or the second one, too. The user may drop all refs but the last. A collector condemns what it has not marked, pack by
-//! pack in entries of their own, copies packs, and merges segments so that a chunk keeps one place.
+//! A pack holds one chunk. Pack 0 has the first chunk, plain, which a ref needs. Each of two writers wants one chunk;
+//! the configurations differ in which. The user may drop all refs but the last. A collector condemns unmarked packs one
+//! by one in separate entries, copies packs, and merges segments so that each chunk keeps one place.
 
 use stateright::{Model, Property};
 
-/// Name of the invariant.
+/// The name of the invariant.
 pub(crate) const SAFE: &str = "what a live ref needs can be decoded";
-/// Name of what must happen at least once, lest the model holds by doing nothing.
+/// The name of what must happen at least once, so that the model does not hold because nothing happens.
 const NEEDED: &str = "a live ref rests on a delta, and a pack was deleted";
 const PACKS_MAX: u8 = 5;
 const CYCLES_MAX: u8 = 1;
@@ -22,21 +21,21 @@ type Packs = u8;
 pub(crate) enum Rule {
     /// The collector marks the bases of what it marks.
     MarksBases,
-    /// A writer makes sure, when it commits, that the bases of its deltas are plain still.
+    /// At its commit, a writer checks that the bases of its deltas are still plain.
     BaseStands,
-    /// Who relies on a chunk in a delta relies on its bases.
+    /// A writer that relies on a chunk in a delta also relies on its bases.
     RelyOnBases,
-    /// A plan that moves on makes sure that what new refs need can be decoded after its entry.
+    /// A plan that continues after new entries checks that their refs can be decoded after its own entry.
     ServesBases,
-    /// It marks what these need, for the entries that follow.
+    /// Such a plan marks what these refs need, for its later entries.
     MarksNewBases,
     /// A merge keeps the plain one of two places of a chunk.
     KeepsPlain,
-    /// Only a plain chunk is a base.
+    /// Only a plain chunk can be a base.
     DepthOne,
 }
 
-/// The protocol, and what is left out of it.
+/// The protocol, and the rule that is dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deltas {
     /// The chunk that each writer wants.
@@ -44,14 +43,14 @@ pub(crate) struct Deltas {
     pub(crate) dropped: Option<Rule>,
 }
 
-/// Where a chunk, 0 or 1, lies: in a plain frame, or in the difference to the other one.
+/// A place of chunk 0 or 1: in a plain frame, or in a delta of the other chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Place {
     chunk: usize,
     is_delta: bool,
 }
 
-/// One log entry. Bits of refs: who set them; bit 0 is the one from the start.
+/// One log entry. The bits of refs say who set them; bit 0 is the initial ref.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Entry {
     adds: Packs,
@@ -100,7 +99,7 @@ enum Collector {
         base: usize,
         known: Packs,
         marked: Packs,
-        /// Whether an entry was made that takes nothing.
+        /// Whether an entry that condemns nothing was written.
         has_begun: bool,
     },
 }
@@ -122,7 +121,7 @@ pub(crate) enum Step {
     Delete(u8),
 }
 
-/// What a log says: the packs that are offered, and the live refs.
+/// The state after a log: the packs that are offered, and the live refs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fold {
     offered: Packs,
@@ -140,7 +139,7 @@ impl Fold {
     }
 }
 
-/// Which chunk each of these refs needs.
+/// The chunks that these refs need.
 fn needed(wants: [usize; 2], refs: u8) -> impl Iterator<Item = usize> {
     let [first, second] = wants;
     [0, first, second]
@@ -155,7 +154,7 @@ impl World {
         Fold::of(&self.log)
     }
 
-    /// The first of `packs` that has a chunk like that.
+    /// The first of `packs` with this kind of place.
     fn find(&self, packs: Packs, chunk: usize, is_delta: bool) -> Option<u8> {
         let wanted = Place { chunk, is_delta };
         let mut all = (0..).zip(&self.places);
@@ -167,7 +166,7 @@ impl World {
         self.find(packs, chunk, false)
     }
 
-    /// Where a chunk is offered: plain, or in a delta whose base is.
+    /// The pack that offers a chunk: plain, or in a delta whose base is plain.
     fn offers(&self, packs: Packs, chunk: usize) -> Option<u8> {
         let delta = || {
             self.plain(packs, 1 - chunk)?;
@@ -322,7 +321,7 @@ impl Deltas {
                         base: now,
                         own,
                     }),
-                    // Another pass.
+                    // Begins another pass.
                     false => Some(Writer::Loaded { base: now }),
                 }
             }
@@ -359,7 +358,7 @@ impl Deltas {
         Some(condemned & bit(own) == 0 && (has_base || !self.has(Rule::BaseStands)))
     }
 
-    /// What refs need of `packs`: places, and the plain ones of their bases.
+    /// The packs that refs need: the places, and the plain places of their bases.
     fn marks(&self, world: &World, packs: Packs, refs: u8) -> Packs {
         needed(self.wants, refs).fold(0, |marked, chunk| {
             let Some(pack) = world.offers(packs, chunk) else {
@@ -430,7 +429,7 @@ impl Deltas {
         })
     }
 
-    /// The next entry of a plan, if it may follow what came since, and what is marked by then.
+    /// The next entry of a plan if it may follow the new entries, and the marks by then.
     fn entry(
         &self,
         world: &mut World,
@@ -459,7 +458,7 @@ impl Deltas {
                         (world.plain(others, place.chunk)).or(world.find(others, place.chunk, true))
                     }
                 }?;
-                // Of two alike the marked one stays.
+                // Of two equal places, the marked one stays.
                 let is_alike = world.place(stays)? == place;
                 if is_alike && marked & bit(pack) != 0 && marked & bit(stays) == 0 {
                     return None;

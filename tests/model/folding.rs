@@ -1,13 +1,13 @@
-//! Folding as a model of its own: segments are told from packs here, and writers drop segments, too.
+//! Folding as a model of its own: it distinguishes segments from packs, and writers drop segments, too.
 //!
-//! One chunk, which every pack holds. Packs 0 and 1, each in a segment of its own, and a ref to the chunk are there from
-//! the start; the user may drop that ref. Each writer sets a ref, and folds all segments that are live when it looks. A collector repacks,
-//! merges, condemns what nobody needs and drops the segments; anybody deletes and forgets.
+//! There is one chunk, which every pack holds. At the start there are packs 0 and 1, each in its own segment, and a ref
+//! to the chunk, which the user may drop. Each writer sets a ref, and folds all segments that are live when it looks. A
+//! collector repacks, merges, condemns what no ref needs and drops the segments; anyone may delete and forget.
 
 use stateright::{Model, Property};
 
 pub(crate) const SAFE: &str = "a live ref has its chunk";
-/// What is offered is there: a segment must not bring back what was condemned and forgotten.
+/// The invariant: a segment must not bring back packs that were condemned and forgotten.
 pub(crate) const THERE: &str = "every pack that is offered exists";
 const FOLDED: &str = "all are done, a segment was folded, a pack was deleted, and a ref lives";
 const PACKS_MAX: u8 = 7;
@@ -18,11 +18,11 @@ type Set = u16;
 /// A rule that a mutant drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// What is folded is all that the dropped segments offer.
+    /// A fold contains everything that the dropped segments offer.
     Whole,
-    /// A fold is given up when somebody condemned or dropped something meanwhile.
+    /// A fold is abandoned if another entry condemned or dropped something meanwhile.
     Stands,
-    /// What a writer relies on is offered when it commits.
+    /// What a writer relies on is still offered at its commit.
     Validate,
     /// A pack that a live segment names is not forgotten.
     Unnamed,
@@ -63,13 +63,13 @@ pub(crate) struct World {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Writer {
     Idle,
-    /// Has read `base` entries, and relies on what is offered or has a pack of its own. It folds at most once.
+    /// Has read `base` entries, and relies on offered packs or has a pack of its own. It folds at most once.
     Staged {
         base: usize,
         own: Option<u8>,
         may_fold: bool,
     },
-    /// Has uploaded a segment, which takes in those of `folded`.
+    /// Has uploaded a segment that contains those of `folded`.
     Uploaded {
         base: usize,
         own: Option<u8>,
@@ -87,7 +87,7 @@ enum Collector {
     Planned {
         cycles: u8,
         base: usize,
-        /// Those of the segment that it adds.
+        /// The packs of the segment that the plan adds.
         packs: Set,
         entry: Entry,
     },
@@ -109,7 +109,7 @@ pub(crate) enum Step {
     Forget(u8),
 }
 
-/// What is at the end of a log.
+/// The state after a log.
 #[derive(Clone, Copy, Debug, Default)]
 struct Now {
     live: Set,
@@ -385,7 +385,7 @@ impl Folding {
                     ..Entry::default()
                 },
             ),
-            // One of several packs that have the chunk goes, and with it the segments that name no other.
+            // Condemns one of several packs with the chunk, and drops the segments that name no other pack.
             Step::Thin if offered.count_ones() > 1 => {
                 let condemns = offered & offered.wrapping_neg();
                 let gone = now.condemned | condemns;
@@ -422,7 +422,7 @@ impl Folding {
         })
     }
 
-    /// What is deleted may be forgotten, unless somebody still names it.
+    /// A deleted pack may be forgotten, unless a live segment still names it.
     fn forget(&self, world: &mut World, pack: u8) -> Option<()> {
         let now = world.now();
         let is_gone = now.condemned & !world.objects & bit(pack) != 0;
@@ -435,7 +435,7 @@ impl Folding {
     }
 }
 
-/// A plan stands beside writers that fold what it does not drop; else it comes to nothing.
+/// Commits a plan if writers only folded segments that it does not drop; otherwise the plan is void.
 fn apply(world: &mut World, base: usize, packs: Set, entry: Entry) -> Option<()> {
     let news = world.log.get(base..)?;
     let moves = |new: &Entry| {

@@ -1,8 +1,8 @@
-//! The protocol of the log as an explicit-state model: every interleaving of writers, collectors,
-//! deleters and a user, for one chunk. Anyone may stop anywhere: it is then never scheduled again.
+//! The protocol of the log as an explicit-state model: every interleaving of writers, collectors, deleters and a user,
+//! for one chunk. Anyone may stop at any point: the model then never schedules it again.
 //!
-//! The invariant: a live ref has its chunk in a pack that was added, is not condemned, and exists.
-//! Each mutant drops one rule, and must be seen to break it. Rules and the code that keeps them:
+//! The invariant: the chunk of a live ref is in a pack that was added, is not condemned, and exists. Each mutant drops
+//! one rule, and a test shows that this breaks the invariant. The rules and the code that keeps them:
 //!
 //! | rule (its mutant) | kept by |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | own packs are not condemned (`OwnPacks`) | the same |
 //! | a writer's entry is the next one (`WriterCreates`) | put-if-absent in `store::log::commit` |
 //! | a collector's entry is the next one (`CollectorCreates`) | the same, and `prepare` given by `gc` |
-//! | a plan that moves on serves new refs, or ends (`CollectorServes`, `CollectorYields`) | `is_valid` of `gc::apply` |
-//! | first the entry, then the delete (`DeleteAfter`) | `gc`, which deletes what the log condemned |
+//! | a plan that continues serves new refs, or ends (`CollectorServes`, `CollectorYields`) | `is_valid` of `gc::apply` |
+//! | the entry comes before the delete (`DeleteAfter`) | `gc`, which deletes what the log condemned |
 //! | orphans are condemned through the log (`Orphans`) | `gc`, which never unlinks an orphan directly |
 
 mod claims;
@@ -44,8 +44,8 @@ const TWO_COLLECTORS: Protocol = Protocol {
 ///
 /// | rule (its mutant) | kept by |
 /// |---|---|
-/// | what is committed at last was not condemned since the pass began, whatever was committed between (`SinceThePassBegan`) | `Written::condemned` of `store::publish` |
-/// | what is taken up was not condemned when the pass began (`KnownAtTheStart`) | `for_each_left` of `store::replicate` |
+/// | what the last commit adds was not condemned since the pass began, whatever was committed between (`SinceThePassBegan`) | `Written::condemned` of `store::publish` |
+/// | a pack that is taken up was not condemned when the pass began (`KnownAtTheStart`) | `for_each_left` of `store::replicate` |
 /// | what was committed on the way may be gone at the end (`KeptMayGo`) | `Relied`, which counts on it |
 const LONG_WRITER: Protocol = Protocol {
     writers: 1,
@@ -59,9 +59,9 @@ const LONG_WRITER: Protocol = Protocol {
 ///
 /// | rule (its mutant) | kept by |
 /// |---|---|
-/// | what is folded is all that was dropped (`Whole`) | `store::index::merge` |
-/// | a fold is given up where something was taken meanwhile (`Stands`) | `commit_added` of `store::session` |
-/// | what is relied on is offered by another segment now (`Validate`) | `is_sound` of the same |
+/// | a fold contains everything that was dropped (`Whole`) | `store::index::merge` |
+/// | a fold is abandoned if something was condemned or dropped meanwhile (`Stands`) | `commit_added` of `store::session` |
+/// | what a writer relies on may be offered by another segment now (`Validate`) | `is_sound` of the same |
 /// | what a live segment names is not forgotten (`Unnamed`) | `forget` of `gc::delete` |
 const TWO_FOLDERS: Folding = Folding {
     writers: 2,
@@ -74,11 +74,11 @@ const TWO_FOLDERS: Folding = Folding {
 /// | rule (its mutant) | kept by |
 /// |---|---|
 /// | the bases of what is marked are marked (`MarksBases`) | `Marker::reach` of `gc::mark` |
-/// | bases of own deltas are plain when they are committed (`BaseStands`) | `Index::still_offered`, of what `rely_on_plain` marked |
-/// | so are those of deltas that are relied on (`RelyOnBases`) | `Index::rely` |
-/// | what new refs need can be decoded after the entry (`ServesBases`) | `Index::position`, which a delta that does not stand has none of |
-/// | and is marked for the entries that follow (`MarksNewBases`) | `After::newer` of `gc::mark` |
-/// | of two places a merge keeps the plain one (`KeepsPlain`) | `store::index::merge` |
+/// | the bases of own deltas are plain at the commit (`BaseStands`) | `Index::still_offered`, of what `rely_on_plain` marked |
+/// | so are the bases of deltas that are relied on (`RelyOnBases`) | `Index::rely` |
+/// | what new refs need can be decoded after the entry (`ServesBases`) | `Index::position`, which has none for a delta that does not stand |
+/// | and is marked for later entries (`MarksNewBases`) | `After::newer` of `gc::mark` |
+/// | of two places, a merge keeps the plain one (`KeepsPlain`) | `store::index::merge` |
 /// | only a plain chunk is a base (`DepthOne`) | `Index::rely_on_plain` |
 const OF_EACH_OTHER: Deltas = Deltas {
     wants: [1, 0],
@@ -89,17 +89,17 @@ const OF_ONE: Deltas = Deltas {
     dropped: None,
 };
 
-/// Rules of a log that is put back to what it was:
+/// Rules for a log that was set back to an earlier state:
 ///
 /// | rule (its mutant) | kept by |
 /// |---|---|
-/// | a host remembers how far the log went (`Memory`), and which entry was there (`MemoryOfIds`) | `Store::set_back` |
-/// | who adds looks at what segments in no entry know (`WriterLooks`) | `Store::state`, by `log::witness::of_segments` |
-/// | who deletes looks at all that is in no entry (`CollectorLooks`) | `gc::look`, by `log::witness::of_all` |
-/// | an entry names the one before it (`Follows`) | `State::apply` |
+/// | a host remembers the length of the log (`Memory`), and its last entry (`MemoryOfIds`) | `Store::set_back` |
+/// | a writer looks for evidence in segments that no entry names (`WriterLooks`) | `Store::state`, by `log::witness::of_segments` |
+/// | a collector looks for evidence in all objects that no entry names (`CollectorLooks`) | `gc::look`, by `log::witness::of_all` |
+/// | an entry names its predecessor (`Follows`) | `State::apply` |
 const PUT_BACK: Rollback = Rollback { dropped: None };
 
-/// Explores everything; the number of states is pinned, so that a change of the model is seen.
+/// Explores all states. Their number is fixed, so that a change of the model shows.
 fn holds(protocol: Protocol, states: usize) {
     let checker = protocol.checker().threads(2).spawn_bfs().join();
     checker.assert_properties();

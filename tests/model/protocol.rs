@@ -1,19 +1,19 @@
-//! The states and steps of the model. Nothing in here is random or timed; no step is skipped.
+//! The states and steps of the model. Nothing in it is random or timed, and no step is skipped.
 //!
-//! One chunk; packs are numbers below [`PACKS_MAX`], sets of packs are bits. Pack 0 and a ref to its chunk
-//! are there from the start, and the user may drop that ref. Long writers commit on their way, and know of
-//! pack [`LEFT`], which a killed one uploaded; where they write, entries forget what is deleted.
+//! There is one chunk. Packs are numbers below [`PACKS_MAX`], sets of packs are bits. Pack 0 and a ref to its chunk
+//! exist at the start, and the user may drop that ref. Long writers commit on their way, and know of pack [`LEFT`],
+//! which a killed writer uploaded; in their configurations, entries forget what was deleted.
 
 use stateright::{Model, Property};
 
-/// Name of the invariant.
+/// The name of the invariant.
 pub(crate) const SAFE: &str = "a live ref has its chunk";
-/// Name of what must happen at least once, lest the model holds by doing nothing.
+/// The name of what must happen at least once, so that the model does not hold because nothing happens.
 const COLLECTED: &str = "all are done, a pack was deleted, and a ref lives";
-/// Uploads end here, so that the model is finite.
+/// Maximum number of packs, so that the model is finite.
 const PACKS_MAX: u8 = 7;
 
-/// What a killed writer left: uploaded, and in no entry.
+/// A pack that a killed writer uploaded; no entry names it.
 const LEFT: u8 = 1;
 
 /// A set of packs, one bit each.
@@ -35,7 +35,7 @@ pub(crate) enum Rule {
     KeptMayGo,
 }
 
-/// How many take part, and how often each collector collects.
+/// The numbers of writers and collectors, and how often each collector collects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Protocol {
     pub(crate) writers: usize,
@@ -52,12 +52,12 @@ pub(crate) struct Entry {
     adds: Packs,
     condemns: Packs,
     forgets: Packs,
-    /// Bits: who sets a ref; bit 0 is the one from the start.
+    /// Bits that say who set a ref; bit 0 is the initial ref.
     sets: u8,
     drops: u8,
 }
 
-/// The fold of a log.
+/// The state after a log.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fold {
     added: Packs,
@@ -65,7 +65,7 @@ struct Fold {
     refs: u8,
 }
 
-/// Everything there is.
+/// The state of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     log: Vec<Entry>,
@@ -76,7 +76,7 @@ pub(crate) struct World {
     user_done: bool,
 }
 
-/// How far a writer is; `base` is the length of the log it has read, `pass` what it remembers of before.
+/// The progress of a writer. `base` is the length of the log that it has read, `pass` its memory of earlier commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Writer {
     Idle,
@@ -97,7 +97,7 @@ enum Writer {
     Done,
 }
 
-/// The pass of a long writer: the log that it began with, the log of its last commit, and how many it made.
+/// The pass of a long writer: the log at its beginning, the log after its last commit, and the number of commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Pass {
     began: usize,
@@ -105,16 +105,16 @@ struct Pass {
     commits: u8,
 }
 
-/// What a writer's ref will rest on: a chunk that was there, or a pack of its own.
+/// What a writer's ref will rest on: an offered chunk, or a pack of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Staged {
     Relied,
     Own(u8),
-    /// A pack of its own that is committed, and that no ref needs yet.
+    /// A committed pack of its own that no ref needs yet.
     Kept,
 }
 
-/// How far a collector is.
+/// The progress of a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Collector {
     Idle {
@@ -127,7 +127,7 @@ enum Collector {
     },
 }
 
-/// One step of somebody.
+/// One step of one participant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     UserDrops,
@@ -201,7 +201,7 @@ impl World {
         done && fold.refs != 0 && condemned & !self.objects != 0
     }
 
-    /// A new pack, or `None` when the model has no more names.
+    /// Uploads a new pack; `None` when the names are used up.
     fn upload(&mut self) -> Option<u8> {
         let pack = self.next;
         if pack >= PACKS_MAX {
@@ -345,13 +345,13 @@ impl Protocol {
                     staged,
                 })
             }
-            // Something else is committed, and with it every entry so far is read.
+            // Commits an unrelated entry. The writer then has read all earlier entries.
             (Step::CommitOnTheWay(_), Writer::Loaded { pass, .. }) if pass.commits == 0 => {
                 world.log.push(Entry::default());
                 let (pass, base) = (pass.after_commit(now + 1), now + 1);
                 Some(Writer::Loaded { pass, base })
             }
-            // Its own pack is committed, without a ref yet.
+            // Commits its own pack without a ref.
             (
                 Step::CommitOnTheWay(_),
                 Writer::Validated {
@@ -396,7 +396,7 @@ impl Protocol {
         }
     }
 
-    /// A pass that begins now; where nothing is forgotten, all of the log is as good as what came since.
+    /// A pass that begins now. Where nothing is forgotten, the writer may look at the whole log.
     fn begin(&self, now: usize) -> Pass {
         match self.long {
             true => Pass {
@@ -408,7 +408,7 @@ impl Protocol {
         }
     }
 
-    /// Validation against the log: what the ref rests on is offered, or was not condemned since the pass began.
+    /// Validates against the log: what the ref rests on is offered, or was not condemned since the pass began.
     fn stands(&self, world: &World, pass: Pass, staged: Staged) -> Option<bool> {
         let is_offered = || world.fold().offered() != 0;
         let since = match self.has(Rule::SinceThePassBegan) {
@@ -426,8 +426,8 @@ impl Protocol {
         })
     }
 
-    /// Whether a plan made at `base` may follow what came since: nothing was condemned, no added pack is
-    /// one of the plan's, and what refs reach is offered after it.
+    /// Whether a plan made at `base` may follow the new entries: they condemned nothing and added no pack that the plan
+    /// condemns, and what refs reach is offered after the plan.
     fn still_stands(&self, world: &World, base: usize, entry: Entry) -> Option<bool> {
         let news = Fold::of(world.log.get(base..)?);
         let yields = news.condemned != 0 || news.added & entry.condemns != 0;
@@ -437,7 +437,7 @@ impl Protocol {
         let mut after = world.log.clone();
         after.push(entry);
         let after = Fold::of(&after);
-        // As built: what older refs reach was marked when the plan was made.
+        // As in the implementation: what older refs reach was marked when the plan was made.
         let serves = news.refs & after.refs == 0 || after.offered() != 0;
         Some(serves || !self.has(Rule::CollectorServes))
     }
@@ -483,7 +483,7 @@ impl Protocol {
     ) -> Option<Collector> {
         match step {
             Step::CommitPlan(_) if base != world.log.len() && self.has(Rule::CollectorCreates) => {
-                // The plan moves on to the newest state, where it still stands; else it is made anew.
+                // If the plan is still valid, it moves to the newest state; otherwise the collector plans again.
                 Some(match self.still_stands(world, base, entry)? {
                     true => Collector::Planned {
                         cycles,
@@ -512,7 +512,7 @@ impl Protocol {
     }
 }
 
-/// One entry on its own: there is nothing to validate.
+/// A single entry, with nothing to validate.
 fn user_drops(world: &mut World) -> Option<()> {
     if world.user_done {
         return None;
@@ -525,7 +525,7 @@ fn user_drops(world: &mut World) -> Option<()> {
     Some(())
 }
 
-/// What is deleted may be forgotten; its segment was dropped with it.
+/// A deleted pack may be forgotten; its segment was dropped with it.
 fn forget(world: &mut World, pack: u8) -> Option<()> {
     let gone = world.fold().condemned & !world.objects & bit(pack);
     world.log.push(Entry {
@@ -535,7 +535,7 @@ fn forget(world: &mut World, pack: u8) -> Option<()> {
     (gone != 0).then_some(())
 }
 
-/// Anybody may delete what the log condemned, any number of times.
+/// Anyone may delete what the log condemned, any number of times.
 fn delete(world: &mut World, pack: u8) -> Option<()> {
     let dead = world.fold().condemned & world.objects & bit(pack);
     world.objects &= !dead;

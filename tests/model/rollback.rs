@@ -1,11 +1,11 @@
-//! A log that is put back to what it was at some entry, as a model of its own: who can know of it neither adds nor
-//! deletes. A hand from outside does it once, takes checkpoints along, and leaves packs and segments where they are.
+//! A log that is set back to an earlier entry, as a model of its own: a host that can know of this neither adds nor
+//! deletes. It happens once, from outside; checkpoints are set back too, packs and segments stay.
 //!
-//! What is uploaded says how much of the log its writer knew, and each host remembers the newest entry that it saw.
-//! Ghosts beside that note what was really seen. Nobody can know on a host that saw nothing of what was taken when no
-//! object says it any more: then others go on, and what they add is what hosts that do know are kept from following.
-//! Who is under way when it happens, and finds the log as long as it was, adds an entry that does not follow the one
-//! before it; everybody sees that, whatever follows, and so it does no harm here.
+//! Uploaded objects say how much of the log their writer knew, and each host remembers the newest entry that it saw.
+//! Ghost variables record what was really seen. A host that saw none of the lost entries cannot know of them if no
+//! object names them any more. It then continues, and hosts that do know refuse to follow. A host that is in the middle
+//! of a commit and finds a log of the old length adds an entry that does not follow its predecessor. All readers see
+//! that, so it is harmless.
 
 use stateright::{Model, Property};
 
@@ -13,7 +13,7 @@ pub(crate) const SAFE: &str = "who can know that the log was put back adds and d
 const REFUSED: &str = "somebody was kept from adding";
 const UNKNOWING: &str = "somebody who cannot know has added";
 const HOSTS: usize = 3;
-/// Entries are told apart by ids from 1 on.
+/// Entries have ids from 1 on.
 const IDS_MAX: u8 = 5;
 const OBJECTS_MAX: usize = 4;
 
@@ -23,15 +23,15 @@ type Set = u8;
 /// A rule that a mutant drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// A host remembers how far the log went.
+    /// A host remembers the length of the log.
     Memory,
-    /// And which entry was there.
+    /// A host remembers the last entry.
     MemoryOfIds,
-    /// Who adds looks at what segments in no entry know.
+    /// A writer looks for evidence in segments that no entry names.
     WriterLooks,
-    /// Who deletes looks at all that is in no entry.
+    /// A collector looks for evidence in all objects that no entry names.
     CollectorLooks,
-    /// An entry names the one before it.
+    /// An entry names its predecessor.
     Follows,
 }
 
@@ -43,13 +43,13 @@ pub(crate) struct Rollback {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
     id: u8,
-    /// The id of the one before it.
+    /// The id of the predecessor.
     prev: u8,
     adds: Option<u8>,
     condemns: Set,
 }
 
-/// What was uploaded: how much of the log its writer had seen, and the id of the last entry of that.
+/// An uploaded object: the length of the log that its writer had seen, and the id of the last entry in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Object {
     began: usize,
@@ -63,10 +63,10 @@ pub(crate) struct World {
     there: Set,
     ids: u8,
     hosts: [Host; HOSTS],
-    /// Entries that were in the log.
+    /// The entries that were lost.
     taken: Set,
     is_put_back: bool,
-    /// Nothing was added since.
+    /// Whether nothing was added since the log was set back.
     is_as_put_back: bool,
     has_harm: bool,
     has_refused: bool,
@@ -75,15 +75,15 @@ pub(crate) struct World {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Host {
-    /// Number and id of the newest entry that it remembers.
+    /// The number and the id of the newest entry that the host remembers.
     remembers: Option<(usize, u8)>,
-    /// The entries that it really saw.
+    /// The entries that the host really saw.
     saw: Set,
     pass: Pass,
 }
 
-/// What a host is at; `base` and `last` are the log that it looked at, and `could_know` is whether objects said then that
-/// there had been more.
+/// The progress of a host. `base` and `last` describe the log that it looked at; `could_know` says whether objects then
+/// showed that entries were missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Pass {
     #[default]
@@ -124,7 +124,7 @@ impl World {
         self.log.iter().fold(0, |all, entry| all | entry.condemns)
     }
 
-    /// What is there and in no entry.
+    /// Existing objects that no entry names.
     fn strange(&self) -> Set {
         let named = self.log.iter().filter_map(|entry| entry.adds);
         let named = named.fold(self.condemned(), |all, object| all | bit(object));
@@ -137,8 +137,8 @@ impl World {
         numbered.filter_map(move |(at, object)| (strange & bit(at) != 0).then_some(object))
     }
 
-    /// Whether a writer who had seen what was taken left something that says so: as long as the log is as it was put back,
-    /// for later it may be as long as that writer knew it.
+    /// Whether an object shows that entries are missing: its writer had seen a lost entry. This holds only until
+    /// something is added, since the log may then be as long as the writer knew it.
     fn store_can_know(&self) -> bool {
         let knew = |object: &Object| self.taken & bit(object.knew) != 0;
         self.is_as_put_back && self.strangers().any(knew)
@@ -310,7 +310,7 @@ impl Rollback {
             return Some(());
         }
         let is_taken = adds.is_some_and(|object| world.condemned() & bit(object) != 0);
-        // A plan is made anew; so is what was condemned.
+        // The host starts again if its object was condemned or its plan is outdated.
         if is_taken || (len > base && condemns != 0) {
             return Some(());
         }
@@ -338,7 +338,7 @@ impl Rollback {
     }
 }
 
-/// The newest entry, and all that were read on the way to it.
+/// Remembers the newest entry, and all that were read on the way.
 fn remember(world: &World, host: &mut Host) {
     let (number, id) = (world.log.len(), world.last());
     host.saw |= world.ids_in_log();

@@ -1,6 +1,6 @@
-//! Two trees are the same when every name, type, byte, executable bit, link target and time is.
+//! Compares trees: they are the same if all names, types, bytes, executable bits, link targets and times are.
 //!
-//! Plain calls of the standard library; nothing of the engine.
+//! Uses only the standard library, and nothing of the engine.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,14 +9,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// What there is to see of one entry.
+/// The observable properties of an entry.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Seen {
     /// `file`, `file+x`, `link`, `dir` or `special`.
     pub kind: &'static str,
     /// Bytes of the file, or the target of the link.
     pub bytes: Vec<u8>,
-    /// Modification time, seconds and nanoseconds; of links it is not kept.
+    /// Modification time in seconds and nanoseconds; `None` for links, whose times are not kept.
     pub mtime: Option<(i64, i64)>,
 }
 
@@ -33,7 +33,7 @@ impl std::fmt::Debug for Seen {
     }
 }
 
-/// Every entry below `root` by its path there; the root itself has the empty path.
+/// All entries below `root` by relative path; the root itself has the empty path.
 pub fn seen(root: &Path) -> BTreeMap<OsString, Seen> {
     let mut entries = BTreeMap::new();
     look(root, &OsString::new(), &mut entries);
@@ -78,12 +78,12 @@ fn look(path: &Path, name: &OsString, entries: &mut BTreeMap<OsString, Seen>) {
     entries.insert(name.clone(), Seen { kind, bytes, mtime });
 }
 
-/// Panics with the first differences, if there are any.
+/// Panics if the trees differ, with the first differences.
 pub fn assert_same_tree(expected: &Path, found: &Path) {
     assert_same_entries(&seen(expected), &seen(found));
 }
 
-/// The same for a tree of hard links, whose files share one time.
+/// Compares with a tree of hard links, whose files share one time.
 pub fn assert_same_but_file_times(expected: &Path, found: &Path) {
     let [before, after] = [expected, found].map(|root| {
         let mut entries = seen(root);

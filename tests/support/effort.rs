@@ -1,4 +1,4 @@
-//! How much is tried where there is no end to what could be: little in the ordinary suite, much in the slow one.
+//! How much open-ended tests try: little in the ordinary suite, much in the slow one.
 
 /// Set by the slow suite (`tests/run slow`).
 const SLOW: &str = "STORE_TESTS_SLOW";

@@ -1,4 +1,4 @@
-//! The command in an environment of its own: no variable, home or store of the person who runs the tests.
+//! The command in an isolated environment: no variable, home or store of the person who runs the tests.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -15,7 +15,7 @@ macro_rules! environment {
     };
 }
 
-/// Compares what a command did with an inline snapshot; paths, ids and times are blanked.
+/// Compares the output of a command with an inline snapshot. Paths, ids and times are blanked.
 #[macro_export]
 macro_rules! check {
     ($environment:expr, $finished:expr, @$expected:literal) => {{
@@ -23,17 +23,17 @@ macro_rules! check {
     }};
 }
 
-/// A temporary directory that is home, working directory and all else to the command.
+/// A temporary directory that is the home and the working directory of the command.
 pub struct TestEnvironment {
     program: PathBuf,
     root: TempDir,
-    /// Whether the command writes its passes in small portions, so that small trees are several.
+    /// Whether the command uses small portions, so that small trees take several.
     is_small: bool,
 }
 
-/// What a command said and how it ended.
+/// The output of a command and how it ended.
 pub struct Finished {
-    /// The exit code; none after a signal.
+    /// The exit code; `None` after a signal.
     pub code: Option<i32>,
     /// Standard output.
     pub stdout: Vec<u8>,
@@ -42,7 +42,7 @@ pub struct Finished {
 }
 
 impl TestEnvironment {
-    /// A new one for `program`; see [`environment!`].
+    /// An environment for `program`; see [`environment!`].
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -51,7 +51,7 @@ impl TestEnvironment {
         }
     }
 
-    /// The same, whose command writes as it does for users: packs of 64 MiB.
+    /// Uses the normal portions, with packs of 64 MiB.
     #[must_use]
     pub fn in_full_portions(self) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl TestEnvironment {
         self.root().join(name)
     }
 
-    /// Writes a file, its directories too.
+    /// Writes a file, and creates its directories.
     pub fn write(&self, name: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -78,7 +78,7 @@ impl TestEnvironment {
         path
     }
 
-    /// The command with arguments, not started yet, standard input empty.
+    /// The command with arguments, not yet started, with empty standard input.
     pub fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(&self.program);
         command
@@ -96,12 +96,12 @@ impl TestEnvironment {
         command
     }
 
-    /// Runs the command to its end.
+    /// Runs the command and waits for its end.
     pub fn store<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Finished {
         self.command(arguments).output().unwrap().into()
     }
 
-    /// Runs the command, which must end well, and returns its standard output.
+    /// Runs the command, asserts that it succeeds, and returns its standard output.
     pub fn ok<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> String {
         let finished = self.store(arguments);
         assert_eq!(finished.code, Some(0), "{finished}");
@@ -109,8 +109,8 @@ impl TestEnvironment {
     }
 }
 
-/// `command` as another program runs it, which traces, limits or moves it: with its place and its environment, and nothing
-/// on standard input.
+/// Runs `command` under another program that traces, limits or moves it, with the same directory and environment and
+/// with empty standard input.
 pub fn under<A: AsRef<OsStr>>(
     program: &str,
     arguments: impl IntoIterator<Item = A>,
@@ -132,7 +132,7 @@ pub fn under<A: AsRef<OsStr>>(
     outer
 }
 
-/// `command` in a mount namespace of its own, in which a shell has mounted something first.
+/// Runs `command` in a mount namespace of its own, after a shell has run `mounts` in it.
 pub fn with_mounts(mounts: &str, command: &Command) -> Command {
     let script = format!("{mounts} && exec \"$0\" \"$@\"");
     let words = [
@@ -167,7 +167,7 @@ impl fmt::Display for Finished {
     }
 }
 
-/// Blanks in a snapshot what differs from run to run.
+/// Filters that blank what differs between runs.
 pub fn settings(environment: &TestEnvironment) -> insta::Settings {
     let mut settings = insta::Settings::clone_current();
     let literal = |text: &str| text.replace('.', "\\.");
@@ -191,9 +191,9 @@ pub fn settings(environment: &TestEnvironment) -> insta::Settings {
             r"(new [\d.]+ [kMGT]?B), stored \d[\d.]* k?B( \([\d.]+ % of its size\))?",
             "$1, stored [SIZE]",
         ),
-        // So does what is read of them.
+        // So does the number of bytes read.
         (r"read \d[\d.]* [kMGT]?B, ", "read [SIZE], "),
-        // Whether a file looks unchanged depends on how long ago it was written.
+        // Whether a file counts as unchanged depends on the time since it was written.
         (r", \d+ files? unchanged", ""),
         (r#""unchanged_files":\d+"#, "\"unchanged_files\":[COUNT]"),
         (r#""stored_bytes":\d+"#, "\"stored_bytes\":[SIZE]"),

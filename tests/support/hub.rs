@@ -1,5 +1,5 @@
-//! Hugging Face caches as three generations of `huggingface_hub` leave them, made without it:
-//! a clean one, and what a life on a machine adds to it that must not travel.
+//! Hugging Face caches as three generations of `huggingface_hub` leave them, made without that library: clean ones, and
+//! ones with the additional files of a used machine, which must not be stored.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,31 +12,31 @@ use sha2::{Digest, Sha256};
 use crate::random::Random;
 use crate::trees::{hex, safetensors, write};
 
-/// What the layout of a cache depends on.
+/// The generation of the library, which decides the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generation {
-    /// 0.x: no tag, no listings.
+    /// 0.x: without tag and listings.
     Plain,
     /// 1.22 and later: listings in `trees/`.
     Listed,
-    /// 1.32 and later, with files in a store that repositories share.
+    /// 1.32 and later: large files are in a directory that repositories share.
     Shared,
 }
 
-/// A token that no service has given out.
+/// A token that no service has issued.
 pub const TOKEN: &str = "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";
 
-/// Where things are in a cache made by [`cache`].
+/// The paths in a cache made by [`cache`].
 pub struct Cache {
     /// `hub/models--org--tiny`.
     pub repo: PathBuf,
-    /// The commit of its branch `main`.
+    /// The commit of the branch `main`.
     pub commit: String,
-    /// Names in its `blobs/`: one of git's SHA-1, one of SHA-256.
+    /// Names in `blobs/`: a git SHA-1, and a SHA-256.
     pub names: [String; 2],
 }
 
-/// An HF_HOME with one model, one prepared dataset and nothing that must stay out.
+/// Makes an HF_HOME with one model and one prepared dataset, and nothing that must be left out.
 pub fn cache(home: &Path, seed: u64, generation: Generation) -> Cache {
     let mut random = Random::new(seed);
     let repo = home.join("hub/models--org--tiny");
@@ -76,14 +76,14 @@ pub fn cache(home: &Path, seed: u64, generation: Generation) -> Cache {
     }
 }
 
-/// Writes a ref of a repository of which the cache has nothing else.
+/// Writes a ref of a repository that has no other files in the cache.
 pub fn ref_alone(home: &Path, repo: &str) {
     let path = home.join("hub").join(repo).join("refs/main");
     write(&path, "2".repeat(40).as_bytes());
 }
 
-/// A copy of `clean` at `dirty` as it looks on a machine in use: every class of file that must stay
-/// out, modes as a login leaves them, and the same times on all that is in both.
+/// Copies `clean` to `dirty` and adds what a used machine has: every class of file that must be left out, and modes as
+/// a login leaves them. Entries that are in both have the same times.
 pub fn clutter(clean: &Path, dirty: &Path, seed: u64, generation: Generation) {
     let random = &mut Random::new(seed);
     run(Command::new("cp").arg("-a").args([clean, dirty]));
@@ -142,12 +142,12 @@ pub fn clutter(clean: &Path, dirty: &Path, seed: u64, generation: Generation) {
     same_times(clean, dirty, clean);
 }
 
-/// SHA-256 as the hub writes it.
+/// SHA-256 in hex digits, as the hub writes it.
 pub fn sha256(bytes: &[u8]) -> String {
     digits(&Sha256::digest(bytes))
 }
 
-/// The name of git for a file of these bytes.
+/// The git blob id of these bytes.
 pub fn git_name(bytes: &[u8]) -> String {
     let header = format!("blob {}\0", bytes.len());
     digits(
@@ -179,7 +179,7 @@ fn prepared_dataset(datasets: &Path, random: &mut Random) {
     );
 }
 
-/// Moves the large files of `repo` to a store beside it and leaves links.
+/// Moves the large files of `repo` to a shared directory beside it, and leaves links.
 fn share(home: &Path, repo: &Path, random: &mut Random) {
     let shared = home.join("hub/blobs");
     write(&shared.join(".huggingface-shared-blobs"), b"1\n");
@@ -201,8 +201,8 @@ fn share(home: &Path, repo: &Path, random: &mut Random) {
     }
 }
 
-/// Gives everything below `dir`, a part of `clean`, and its like in `dirty`, one time that follows
-/// from its path.
+/// Gives all entries below `dir`, which is a part of `clean`, and their counterparts in `dirty` the same times, derived
+/// from their paths.
 fn same_times(clean: &Path, dirty: &Path, dir: &Path) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();

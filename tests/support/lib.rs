@@ -1,5 +1,5 @@
-//! What the tests share: a command in an environment of its own, trees made from a seed, and a
-//! comparison of trees that shares no code with the engine.
+//! What the tests share: the command in an isolated environment, trees made from a seed, and a comparison of trees that
+//! shares no code with the engine.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

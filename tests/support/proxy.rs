@@ -1,8 +1,8 @@
-//! A proxy between a client and one HTTP/1.1 server: counts what passes, makes it slow, and does to it what
-//! networks and buckets do. It changes no header that S3 signs, and passes the name of the host as the client sent it.
+//! A proxy between a client and one HTTP/1.1 server. It counts traffic, slows it down, and injects faults of networks
+//! and buckets. It changes no header that S3 signs, and keeps the host name that the client sent.
 //!
-//! A request is read whole, passed on, and its answer read whole, each on a connection of its own to the server; a
-//! thread for each connection of a client. Requests of one client at a time meet the same faults for the same seed.
+//! Requests and answers are read whole and passed on, each on a new connection to the server; each connection of a
+//! client has a thread. With the same seed, the requests of a sequential client meet the same faults.
 
 mod faults;
 mod http;
@@ -21,32 +21,32 @@ pub use faults::{Fault, Schedule};
 use http::Message;
 pub use tls::{Tls, make_authority, make_pair};
 
-/// How many of the keys that were written last a late listing does not show.
+/// How many of the most recent keys a late listing omits.
 const LATE_KEYS: usize = 8;
-/// What a slow link passes at once.
+/// How many times per second a slow link passes bytes.
 const SLICES_PER_SECOND: u64 = 20;
 
-/// How slow the way is. The default is not at all.
+/// How slow the link is. The default is not slow.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slowness {
-    /// Added to every request, and to every new connection.
+    /// Delay of each request and of each new connection.
     pub delay: Duration,
-    /// Bytes per second in each direction of each connection; without a limit when none.
+    /// Bytes per second in each direction of each connection; `None` for no limit.
     pub bytes_per_second: Option<u64>,
 }
 
-/// One request as it was seen.
+/// One recorded request.
 #[derive(Clone, Debug)]
 pub struct Passed {
-    /// `GET /tests/prefix/format`, the query too.
+    /// The method and the target with its query, like `GET /tests/prefix/format`.
     pub asked: String,
-    /// Of the answer that went to the client; 0 when none did.
+    /// The status of the answer to the client; 0 if there was none.
     pub status: u16,
-    /// Bytes from the client, headers too.
+    /// Bytes from the client, including headers.
     pub sent: u64,
-    /// Bytes to the client, headers too.
+    /// Bytes to the client, including headers.
     pub received: u64,
-    /// What was done to it.
+    /// The injected fault.
     pub fault: Option<Fault>,
 }
 
@@ -54,7 +54,7 @@ pub struct Passed {
 #[derive(Clone, Default)]
 pub struct Traffic(pub Vec<Passed>);
 
-/// A proxy that serves until it is dropped; what is asked afterwards is reset, also on connections that were kept open.
+/// A proxy that serves until it is dropped. Later requests are reset, also on connections that were kept open.
 pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -80,7 +80,7 @@ impl Proxy {
         Self::listening("127.0.0.1:0", endpoint, slowness)
     }
 
-    /// The same at an address of one's own choice.
+    /// A proxy at a given address.
     pub fn listening(address: &str, endpoint: &str, slowness: Slowness) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
@@ -106,31 +106,31 @@ impl Proxy {
                     return;
                 }
                 let shared = Arc::clone(&shared);
-                // A connection that breaks is the client's to notice.
+                // A failure of the connection is for the client to notice.
                 std::thread::spawn(move || drop(shared.serve(&client)));
             }
         });
         proxy
     }
 
-    /// What the client is told instead of the server's endpoint.
+    /// The endpoint to give to the client in place of the server's.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Other faults from now on; numbers of requests begin anew.
+    /// Sets the faults, and restarts the numbering of requests.
     pub fn set(&self, schedule: Schedule) {
         let mut state = self.shared.state();
         state.schedule = schedule;
         state.number = 0;
     }
 
-    /// Requests that have come so far, answered or not.
+    /// The number of requests so far, answered or not.
     pub fn count(&self) -> u64 {
         self.shared.state().number
     }
 
-    /// What has passed since the last call.
+    /// The traffic since the last call.
     pub fn take(&self) -> Traffic {
         Traffic(std::mem::take(&mut self.shared.state().passed))
     }
@@ -149,7 +149,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One connection of a client, to its end.
+    /// Serves one connection of a client until its end.
     fn serve(&self, client: &TcpStream) -> io::Result<()> {
         client.set_nodelay(true)?;
         std::thread::sleep(self.slowness.delay);
@@ -177,7 +177,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Counts a request and throws the dice for it.
+    /// Counts a request and chooses its fault.
     fn begin(&self, request: &Message) -> Option<Fault> {
         let mut state = self.state();
         state.number += 1;
@@ -185,7 +185,7 @@ impl Shared {
         state.schedule.next(number, &request.first)
     }
 
-    /// Answers one request; false when the connection is gone after it.
+    /// Answers one request. Returns false if the connection is closed afterwards.
     fn answer(
         &self,
         mut client: &TcpStream,
@@ -221,7 +221,7 @@ impl Shared {
                     client.write_all(begin)?;
                 }
                 if fault == Fault::Stalled {
-                    // Until the client closes its side.
+                    // Waits until the client closes its side.
                     let _gone = client.read(&mut [0]);
                 }
                 reset(client)
@@ -235,7 +235,7 @@ impl Shared {
         }
     }
 
-    /// Asks the server.
+    /// Passes the request to the server.
     fn ask(&self, request: &Message, fault: Option<Fault>) -> io::Result<Message> {
         let (method, target) = request.asked();
         let mut server = TcpStream::connect(&self.upstream)?;
@@ -261,7 +261,7 @@ impl Shared {
         Ok(answer)
     }
 
-    /// Sends as fast as the link is.
+    /// Sends bytes at the speed of the link.
     fn pass(&self, mut client: &TcpStream, bytes: &[u8]) -> io::Result<()> {
         let Some(rate) = self.slowness.bytes_per_second else {
             return client.write_all(bytes);
@@ -276,7 +276,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The time that so many bytes take.
+    /// Waits for the time that this many bytes take.
     fn crawl(&self, bytes: usize) {
         if let Some(rate) = self.slowness.bytes_per_second {
             let nanos = bytes as u64 * 1_000_000_000 / rate.max(1);
@@ -286,7 +286,7 @@ impl Shared {
 }
 
 impl Traffic {
-    /// Requests.
+    /// The number of requests.
     pub fn requests(&self) -> usize {
         self.0.len()
     }
@@ -301,13 +301,13 @@ impl Traffic {
         self.0.iter().map(|passed| passed.received).sum()
     }
 
-    /// Requests to which something was done.
+    /// The number of requests with a fault.
     pub fn faults(&self) -> usize {
         let hit = |passed: &&Passed| passed.fault.is_some();
         self.0.iter().filter(hit).count()
     }
 
-    /// Those whose method and target contain all of `words`.
+    /// The requests whose method and target contain all of `words`.
     pub fn with(&self, words: &[&str]) -> Self {
         let fits = |passed: &&Passed| words.iter().all(|word| passed.asked.contains(word));
         Self(self.0.iter().filter(fits).cloned().collect())
@@ -334,7 +334,7 @@ impl fmt::Debug for Traffic {
     }
 }
 
-/// Closes a connection so that the other side sees it broken; false.
+/// Closes a connection with a reset. Returns false.
 fn reset(client: &TcpStream) -> io::Result<bool> {
     set_socket_linger(client, Some(Duration::ZERO))?;
     Ok(false)

@@ -1,4 +1,4 @@
-//! Numbers that look random and follow from a seed, for trees that can be made again.
+//! Pseudorandom numbers from a seed, so that trees are reproducible.
 
 /// SplitMix64, of Steele, Lea and Flood (2014).
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ impl Random {
         self.draw() % bound
     }
 
-    /// Bytes that no codec makes smaller.
+    /// Incompressible bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes: Vec<u8> = (0..len.div_ceil(8))
             .flat_map(|_| self.draw().to_le_bytes())
@@ -32,7 +32,7 @@ impl Random {
         bytes
     }
 
-    /// Text of few different words, which codecs make much smaller.
+    /// Text of a few words, which compresses well.
     pub fn text(&mut self, len: usize) -> Vec<u8> {
         const WORDS: [&str; 8] = [
             "tensor ",

@@ -1,42 +1,42 @@
-//! S3 servers that nobody here wrote, as `tests/servers` started them before the tests began.
+//! Independent S3 servers, which `tests/servers` starts before the tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::proxy::Proxy;
 
-/// The bucket that each of them has.
+/// The bucket that each server has.
 pub const BUCKET: &str = "tests";
 
-/// One of them, and how to speak to it.
+/// A server, and how to reach it.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// `http://127.0.0.1:9000`
+    /// For example `http://127.0.0.1:9000`.
     pub endpoint: String,
-    /// The access key's name.
+    /// The id of the access key.
     pub key: String,
     /// The access key's secret.
     pub secret: String,
-    /// What requests are signed for.
+    /// The region for signatures.
     pub region: String,
 }
 
 impl Server {
-    /// moto from PyPI: quick, one request at a time.
+    /// moto from PyPI: fast, one request at a time.
     pub fn moto() -> Self {
         Self::named("MOTO")
     }
 
-    /// Ceph's RADOS gateway: a distributed engine.
+    /// Ceph's RADOS gateway: a distributed implementation.
     pub fn ceph() -> Self {
         Self::named("CEPH")
     }
 
-    /// s3rver from npm: says yes to a conditional put and overwrites.
+    /// s3rver from npm: accepts a conditional put and overwrites.
     pub fn s3rver() -> Self {
         Self::named("S3RVER")
     }
 
-    /// The one of `STORE_TESTS_<name>`. A server that is not there fails the test.
+    /// The server of `STORE_TESTS_<name>`. The test fails if there is none.
     pub fn named(name: &str) -> Self {
         let variable = format!("STORE_TESTS_{name}");
         let told = std::env::var(&variable).unwrap_or_else(|_| {
@@ -52,7 +52,7 @@ impl Server {
         }
     }
 
-    /// The same server on the other side of a proxy.
+    /// The same server through a proxy.
     pub fn behind(&self, proxy: &Proxy) -> Self {
         Self {
             endpoint: proxy.endpoint(),
@@ -60,7 +60,7 @@ impl Server {
         }
     }
 
-    /// The variables of the environment that people set for S3.
+    /// The environment variables for S3 clients.
     pub fn variables(&self) -> [(&'static str, String); 4] {
         [
             ("AWS_ENDPOINT_URL", self.endpoint.clone()),
@@ -71,7 +71,7 @@ impl Server {
     }
 }
 
-/// A prefix that no other test uses, with `name` in it.
+/// A prefix with `name` in it that no other test uses.
 pub fn fresh_prefix(name: &str) -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Trees as they come in from real life, small: each maker writes below a directory and draws
-//! what is arbitrary from a seed. What can be checked in lies in `fixtures/` instead.
+//! Small trees of realistic kinds. Each function writes below a directory and draws arbitrary content from a seed.
+//! Fixed trees are in `fixtures/` instead.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::random::Random;
 
-/// All of them, each in a directory of its name.
+/// Makes all kinds of trees, each in a directory of its name.
 pub fn everything(dir: &Path, seed: u64) {
     odd_names(&dir.join("odd-names"), seed);
     kinds(&dir.join("kinds"), seed);
@@ -50,7 +50,7 @@ pub fn odd_names(dir: &Path, seed: u64) {
     }
 }
 
-/// Modes, links that lead somewhere, nowhere and in a circle, empty directories and files.
+/// Modes, links to existing targets, to missing ones and in a circle, empty directories and files.
 pub fn kinds(dir: &Path, seed: u64) {
     let mut random = Random::new(seed);
     for mode in [0o644, 0o755, 0o600, 0o700, 0o444, 0o555] {
@@ -74,7 +74,7 @@ pub fn kinds(dir: &Path, seed: u64) {
     }
 }
 
-/// Files of the sizes around which chunking and framing turn, sparse ones too.
+/// Files of the sizes around which chunking and framing change, including sparse ones.
 pub fn sizes(dir: &Path, seed: u64) {
     let mut random = Random::new(seed);
     const KIB: usize = 1024;
@@ -105,7 +105,7 @@ pub fn hub_cache(dir: &Path, seed: u64) {
     write(&dir.join("hub/version.txt"), b"1");
 }
 
-/// A compiler cache: directories named by hash, each with a program, its input and a mark.
+/// A compiler cache: directories named by hash, each with a program, its input and a marker.
 pub fn neff_cache(dir: &Path, seed: u64) {
     let mut random = Random::new(seed);
     let shared = random.bytes(40_000);
@@ -127,8 +127,8 @@ pub fn neff_cache(dir: &Path, seed: u64) {
     }
 }
 
-/// A NEFF of so many bytes, as the Neuron SDK documents it: a header of 1,024 bytes, which tells its own length and that of
-/// the data behind it.
+/// A NEFF of this size, in the Neuron SDK's documented format: a header of 1,024 bytes, which states its own length and
+/// that of the data after it.
 pub fn neff(seed: u64, bytes: usize) -> Vec<u8> {
     const HEADER: usize = 1024;
     let data = Random::new(seed).bytes(bytes - HEADER);
@@ -139,7 +139,7 @@ pub fn neff(seed: u64, bytes: usize) -> Vec<u8> {
     neff
 }
 
-/// Weights, and a fine-tune of them that changes one tensor of four.
+/// Weights, and a fine-tune of them that changes one of four tensors.
 pub fn weights(dir: &Path, seed: u64) {
     let mut random = Random::new(seed);
     let base = safetensors(&mut random, 400_000);
@@ -155,7 +155,7 @@ pub fn weights(dir: &Path, seed: u64) {
     write(&dir.join("tuned/model.safetensors"), &tuned);
 }
 
-/// A safetensors file with one bf16 tensor of `count` values as training leaves them: near zero.
+/// A safetensors file with one bf16 tensor of `count` values near zero, as in trained models.
 pub fn safetensors(random: &mut Random, count: usize) -> Vec<u8> {
     let header = format!(
         "{{\"weight\":{{\"dtype\":\"BF16\",\"shape\":[{count}],\"data_offsets\":[0,{}]}}}}",
@@ -171,7 +171,7 @@ pub fn safetensors(random: &mut Random, count: usize) -> Vec<u8> {
     file
 }
 
-/// The `number`-th of a series of versions of about `bytes` bytes: neighbours share most of them.
+/// Version `number` of a series, with about `bytes` bytes: consecutive versions share most of them.
 pub fn version(dir: &Path, seed: u64, number: u64, bytes: usize) {
     let mut weights = Random::new(seed).bytes(bytes / 2);
     let edit = Random::new(seed ^ number).bytes(weights.len().min(100));
@@ -203,7 +203,7 @@ pub fn version(dir: &Path, seed: u64, number: u64, bytes: usize) {
     settle_times(dir, seed + number);
 }
 
-/// Gives every file and directory a time of its own, nanoseconds included.
+/// Gives every file and directory a different time, including nanoseconds.
 pub fn settle_times(dir: &Path, seed: u64) {
     let mut random = Random::new(seed);
     settle(dir, &mut random);
@@ -232,7 +232,7 @@ fn settle(path: &Path, random: &mut Random) {
         .unwrap();
 }
 
-/// Writes a file, its directories too.
+/// Writes a file, and creates its directories.
 pub fn write(path: &Path, bytes: &[u8]) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

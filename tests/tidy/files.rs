@@ -1,4 +1,4 @@
-//! What every file must say, how long it may be, and that each one is compiled.
+//! Every file has a heading, is not too long, and is compiled.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,13 @@ use crate::source::{files, report, root};
 const HEAD_LINES_MAX: usize = 15;
 const FILE_LINES_MAX: usize = 500;
 
-/// Files that may be longer, each with the reason why it holds one idea all the same.
+/// Files that may be longer, and why each still holds only one idea.
 const LONG_FILES: [(&str, &str); 1] = [(
     "tests/model/protocol.rs",
     "states and steps of one model, which are read side by side",
 )];
 
-/// All that may stand at the top of the workspace, but for dot-files and build output.
+/// The allowed entries at the top of the workspace, except dot-files and build output.
 const TOP: [&str; 13] = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -122,7 +122,7 @@ fn every_file_is_compiled() {
     );
 }
 
-/// Every file that some target's root leads to. Cargo finds benchmarks by itself.
+/// All files that some target compiles. Cargo finds benchmarks by itself.
 fn reached() -> BTreeSet<String> {
     let mut reached = BTreeSet::new();
     let benches = files(&[".rs"]).into_iter().map(|source| source.path);
@@ -162,7 +162,7 @@ fn declared_module(line: &str) -> Option<&str> {
     name.strip_suffix(';')
 }
 
-/// Where `mod name;` inside of the file `path` may lie.
+/// The possible files of `mod name;` in the file `path`.
 fn module_files(path: &str, name: &str) -> [String; 4] {
     let dir = path.rsplit_once('/').unwrap().0;
     let own = path.strip_suffix(".rs").unwrap();
@@ -174,7 +174,7 @@ fn module_files(path: &str, name: &str) -> [String; 4] {
     ]
 }
 
-/// An example that nothing runs is wrong after the next change.
+/// An example that is never run becomes wrong.
 #[test]
 fn examples_are_short_and_run_as_doctests() {
     let sources = files(&[".rs"]);

@@ -1,15 +1,15 @@
-//! Imports inside of a package go one way, from the rooms of its upper floors to those below, and never in a circle.
-//! The pipelines of the engine do not import each other: what two of them need has a room of its own.
+//! Imports inside of a package go one way, from rooms of upper floors to those below, and never in a circle. The
+//! pipelines of the engine do not import each other: what two of them need has a room of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::{Source, TESTS, files, report};
 
-/// A package, and its rooms by floor, the lowest first. A room may use its own floor and those below.
+/// A package and its rooms by floor, lowest first. A room may use its own floor and those below.
 struct House {
     src: &'static str,
     floors: &'static [&'static [&'static str]],
-    /// Rooms of the uppermost floor do not use each other.
+    /// Whether rooms of the highest floor must not use each other.
     is_apart_above: bool,
 }
 
@@ -129,7 +129,7 @@ impl House {
             .filter(|source| source.path.starts_with(self.src))
     }
 
-    /// The room that a file belongs to; none for `lib.rs`, which is the map of all, and for tests.
+    /// The room of a file; `None` for `lib.rs`, which lists all rooms, and for tests.
     fn room_of(&self, path: &str) -> Option<String> {
         let inside = path.strip_prefix(self.src)?;
         let first = inside.split('/').next()?;
@@ -142,7 +142,7 @@ impl House {
         self.floors.iter().position(|rooms| rooms.contains(&room))
     }
 
-    /// What `lib.rs` exports again under the crate's own name, and from which room.
+    /// The names that `lib.rs` re-exports, and their rooms.
     fn exported(&self) -> BTreeMap<String, String> {
         let lib = format!("{}lib.rs", self.src);
         let lib = self.sources().find(|source| source.path == lib).unwrap();
@@ -199,7 +199,7 @@ fn word(text: &str) -> String {
         .collect()
 }
 
-/// Rooms that lead back to themselves.
+/// Rooms that import each other in a circle.
 fn circles(uses: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let circle = |room: &String| reaches(uses, room, room, &mut BTreeSet::new());
     uses.keys()
@@ -222,7 +222,7 @@ fn reaches(
     })
 }
 
-/// Rooms of the engine that only gc and tests may enter, by its feature `internals`.
+/// Rooms of the engine that only gc and tests may use, through its feature `internals`.
 const INTERNALS: [&str; 12] = [
     "access", "chunk", "codec", "format", "graph", "host", "index", "log", "pack", "read", "store",
     "tree",
@@ -248,7 +248,7 @@ fn the_command_knows_the_face_of_the_engine_only() {
     report("the command knows the face of the engine only", &offences);
 }
 
-/// Doors of the server. What two of them need is in `serve` itself; `front` and `fuzzing` stand above them.
+/// Doors of the server. What two of them share is in `serve` itself; `front` and `fuzzing` are above them.
 const DOORS: [&str; 3] = ["hub", "page", "s3"];
 
 #[test]
@@ -266,7 +266,7 @@ fn doors_do_not_know_each_other() {
     report("doors of the server do not know each other", &offences);
 }
 
-/// Doors but `door` that code names, by `serve::hub` or `serve::{hub, ...}`.
+/// Doors other than `door` that code names, by `serve::hub` or `serve::{hub, ...}`.
 fn others(code: &str, door: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, path) in code.match_indices("serve::") {

@@ -1,7 +1,7 @@
-//! The rules of the house that no compiler checks: what files say, how long they are, which
-//! way imports point, which words are used, and that no file is forgotten.
+//! Rules of the house that no compiler checks: what files say, how long they are, which way imports go, which words are
+//! used, and that no file is forgotten.
 //!
-//! Each test lists every offence at once, as `file:line: what`.
+//! Each test lists all offences at once, as `file:line: what`.
 #![cfg(test)]
 
 mod files;

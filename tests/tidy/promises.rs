@@ -1,8 +1,8 @@
-//! Promises: each test that the guide of promises names is there.
+//! Every promise in the guide names tests that exist.
 
 use crate::source::{files, report, root};
 
-/// The guide, whose last columns name tests.
+/// The guide; the last column of its table names tests.
 const GUIDE: &str = "cli/guides/promises.md";
 
 #[test]

@@ -1,11 +1,11 @@
-//! The source files of the workspace, as the other rules see them.
+//! The source files of the workspace, for the other rules.
 //!
-//! Reads the tree as it lies on disk; build output, dot-directories and fixtures are no source.
+//! Reads the tree on disk. Build output, dot-directories and fixtures do not count as source.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files that hold nothing but tests, which may use any room.
+/// Files that contain only tests, which may use any room.
 pub(crate) const TESTS: [&str; 4] = [
     "put/tests.rs",
     "replicate/tests.rs",
@@ -15,9 +15,9 @@ pub(crate) const TESTS: [&str; 4] = [
 
 /// One file of source text.
 pub(crate) struct Source {
-    /// Relative to the root of the workspace.
+    /// Path relative to the root of the workspace.
     pub(crate) path: String,
-    /// As it is on disk.
+    /// The unchanged text.
     pub(crate) text: String,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn files(endings: &[&str]) -> Vec<Source> {
     sources
 }
 
-/// Panics with all offences of one rule, if there are any.
+/// Panics with all offences against a rule, if there are any.
 pub(crate) fn report(rule: &str, offences: &[String]) {
     assert!(offences.is_empty(), "{rule}:\n  {}", offences.join("\n  "));
 }
@@ -69,7 +69,7 @@ fn read(path: &PathBuf) -> Source {
 }
 
 impl Source {
-    /// The first path component: a package, or the file's own name.
+    /// The first path component: a package, or the file itself.
     pub(crate) fn package(&self) -> &str {
         self.path.split('/').next().unwrap()
     }
@@ -80,7 +80,7 @@ impl Source {
         self.text.get(..end.unwrap_or(self.text.len())).unwrap()
     }
 
-    /// The text before the unit tests, with comments and the insides of literals blanked; line numbers stay.
+    /// The text before the unit tests, with comments and the insides of literals blanked. Line numbers stay the same.
     pub(crate) fn code(&self) -> String {
         blank(self.without_tests())
     }
@@ -91,7 +91,7 @@ impl Source {
     }
 }
 
-/// Line and inside of every string literal; escapes stay as they are written, but for breaks of lines.
+/// Line and content of every string literal. Escapes stay as written, except line continuations.
 fn literals(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -153,7 +153,7 @@ fn token(rest: &str, first: char) -> (usize, usize) {
     }
 }
 
-/// A raw string whose prefix is the word of `word` bytes: `r"..."`, `br#"..."#`.
+/// The lengths of a raw string whose prefix has `word` bytes: `r"..."`, `br#"..."#`.
 fn raw_string(rest: &str, word: usize) -> Option<(usize, usize)> {
     let prefix = rest.get(..word)?;
     let after = rest.get(word..)?;
@@ -167,7 +167,7 @@ fn raw_string(rest: &str, word: usize) -> Option<(usize, usize)> {
     Some((open, inside + close.len()))
 }
 
-/// Bytes after the opening quote up to and including the closing one.
+/// The number of bytes after the opening quote, including the closing one.
 fn quoted(rest: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in rest.char_indices().skip(1) {
@@ -181,7 +181,7 @@ fn quoted(rest: &str, quote: char) -> usize {
     rest.len() - 1
 }
 
-/// Like [`quoted`] for a character literal; nothing for a lifetime.
+/// Like [`quoted`] for a character literal; 0 for a lifetime.
 fn character(rest: &str) -> usize {
     let mut chars = rest.chars().skip(1);
     match (chars.next(), chars.next()) {

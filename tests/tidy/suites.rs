@@ -1,14 +1,14 @@
-//! Long suites: what is tried at length in one of them is reached by it.
+//! Long suites: each test with a long form is run by one of them.
 
 use crate::source::{files, report, root};
 
-/// A binary of tests, and those of its modules that a suite runs at length; none: all of them.
+/// A test binary that a suite runs, and the modules that it selects; `None` selects all.
 struct Reach {
     binary: String,
     modules: Option<Vec<String>>,
 }
 
-/// What the suites run that set the variable of `effort`: whole binaries as `--test NAME`, modules as a line
+/// What the suites with the variable of `effort` run: whole binaries as `--test NAME`, modules as a line
 /// `binary_id(tests::NAME) & test(/^(one|other)::/)`.
 fn reached() -> Vec<Reach> {
     let suites = files(&["run.sh"]);
@@ -77,7 +77,7 @@ fn what_is_tried_at_length_is_reached_by_a_long_suite() {
     );
 }
 
-/// A module that is not there would be a filter that reaches nothing.
+/// A filter for a missing module would select nothing.
 #[test]
 fn a_long_suite_names_modules_that_are_there() {
     let mut offences = Vec::new();

@@ -1,11 +1,11 @@
-//! Words: one for each thing, none that the library must not say, and every magic in FORMATS.md.
+//! Words: one for each thing, none that the library must not use, and every magic in FORMATS.md.
 
 use crate::source::{Source, TESTS, files, report, root};
 
-/// Names of other houses for what is a chunk, a pack or a tree here.
+/// Words of other projects for a chunk, a pack or a tree.
 const SYNONYMS: [&str; 4] = ["blob", "xorb", "artifact", "manifest"];
 
-/// Marks of unfinished work. In two halves, so that this file does not contain them.
+/// Marks of unfinished work, in two halves, so that this file does not contain them.
 const UNFINISHED: [(&str, &str); 5] = [
     ("dbg", "!("),
     ("todo", "!("),
@@ -14,7 +14,7 @@ const UNFINISHED: [(&str, &str); 5] = [
     ("TO", "DO"),
 ];
 
-/// What the command does and a library must not: print, read the environment, leave the process.
+/// What the command does and a library must not: print, read the environment, exit.
 const NOT_IN_A_LIBRARY: [&str; 9] = [
     "println!",
     "print!",
@@ -40,8 +40,8 @@ fn one_word_for_one_thing() {
     report("names come from the glossary of the design", &offences);
 }
 
-/// Sentences bend where they follow another grammar: an object before its verb, a relative pronoun without a subject, a
-/// missing subject. All of these were here once; each has a plain form beside it.
+/// Sentences with the grammar of another language: an object before its verb, a relative pronoun without a subject, a
+/// missing subject. Each phrase occurred here once, and has a plain form beside it.
 const BENT: [(&str, &str); 23] = [
     ("and do nothing", "and exit; without doing it"),
     ("again for so long", "keep retrying for up to"),
@@ -71,10 +71,10 @@ const BENT: [(&str, &str); 23] = [
     ("made for its owner alone", "only its owner can access it"),
 ];
 
-/// The texts that were written before, and are frozen: a change of them would change history or a contract.
+/// Texts that must not change, since that would rewrite history or a contract.
 const FROZEN: [&str; 3] = ["CHANGELOG.md", "store/FORMATS.md", "tests/tidy/words.rs"];
 
-/// Help, guides, messages and comments are read by people who never saw another grammar.
+/// Help, guides, messages and comments must be plain English for all readers.
 #[test]
 fn sentences_are_plain_english() {
     let mut offences = Vec::new();
@@ -93,7 +93,7 @@ fn sentences_are_plain_english() {
     report("subject, verb, object; conditions first", &offences);
 }
 
-/// The text with comments, literals and paragraphs on one line each, so that no break of a line hides a phrase.
+/// The text with each comment, literal and paragraph on one line, so that a line break does not hide a phrase.
 fn as_prose(text: &str) -> String {
     let words = text.lines().flat_map(|line| {
         let line = line.trim_start();
@@ -134,7 +134,7 @@ fn nothing_is_left_unfinished() {
     );
 }
 
-/// What stands on a page is escaped by its type; the style sheet alone is not.
+/// Everything on a page is escaped by its type, except the style sheet.
 #[test]
 fn pages_escape_what_they_show() {
     let mut offences = Vec::new();
@@ -153,7 +153,7 @@ fn pages_escape_what_they_show() {
     );
 }
 
-/// rustdoc takes what is indented by four spaces for Rust, and runs it.
+/// rustdoc treats text that is indented by four spaces as Rust, and runs it.
 #[test]
 fn drawings_stand_in_fences() {
     let mut offences = Vec::new();
@@ -178,7 +178,7 @@ fn the_libraries_keep_quiet() {
     for source in files(&[".rs"])
         .iter()
         .filter(|source| ["store", "gc"].contains(&source.package()))
-        // An example is a program.
+        // Examples are programs.
         .filter(|source| !source.path.starts_with("store/examples/"))
     {
         for (number, line) in source.code().lines().enumerate() {
@@ -193,7 +193,7 @@ fn the_libraries_keep_quiet() {
     );
 }
 
-/// Rules live in the engine, the words of flags, verbs and variables in the command: `cli/src/ui/remedy.rs`.
+/// The engine has the rules; only the command has the words for flags, verbs and variables: `cli/src/ui/remedy.rs`.
 #[test]
 fn the_libraries_do_not_know_who_runs_them() {
     let mut offences = Vec::new();
@@ -213,7 +213,7 @@ fn the_libraries_do_not_know_who_runs_them() {
     );
 }
 
-/// An unknown remedy is said in the plain words of the engine, which no compiler notices.
+/// No compiler notices a missing remedy: the command would print the engine's plain words.
 #[test]
 fn the_command_has_words_for_every_remedy() {
     let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
@@ -231,14 +231,14 @@ fn the_command_has_words_for_every_remedy() {
     report("cli/src/ui/remedy.rs has words for every remedy", &offences);
 }
 
-/// `Verify` of `    Verify => "..."` and of `    Verify {`.
+/// The `Verify` of `    Verify => "..."` or of `    Verify {`.
 fn variant(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("    ")?;
     let name = rest.split(' ').next()?;
     name.starts_with(char::is_uppercase).then_some(name)
 }
 
-/// Code of an engine or a collector that is no test.
+/// Whether a file is library code, not a test.
 fn is_of_a_library(source: &Source) -> bool {
     let is_test = source.path.contains("/tests/")
         || source.path.contains("/testing/")
@@ -294,7 +294,7 @@ fn is_product(source: &Source) -> bool {
     ["store", "gc", "cli"].contains(&source.package())
 }
 
-/// Whether some identifier of the line has `word` as one of its parts: `blob_id`, `BlobId`, `blobs`.
+/// Whether an identifier in the line has `word` as a part: `blob_id`, `BlobId`, `blobs`.
 fn names(line: &str, word: &str) -> bool {
     let lower = line.to_ascii_lowercase();
     lower.match_indices(word).any(|(at, _)| {
@@ -312,7 +312,7 @@ fn names(line: &str, word: &str) -> bool {
     })
 }
 
-/// `TREE` of `const MAGIC: [u8; 4] = *b"TREE";` or of `const MAGIC: &str = "TREE";`
+/// The `TREE` of `const MAGIC: [u8; 4] = *b"TREE";` or of `const MAGIC: &str = "TREE";`.
 fn magic(line: &str) -> Option<&str> {
     let (left, right) = line.split_once('"')?;
     (left.contains("const ") && left.contains("MAGIC")).then(|| right.split('"').next())?

@@ -1,33 +1,33 @@
-//! What a network and a bucket may do to a request, and when, by dice from a seed.
+//! Faults of networks and buckets, and when they occur; random choices come from a seed.
 
 use super::http::Message;
 use crate::random::Random;
 
-/// What happens to one request.
+/// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// 503 with Retry-After: the server was not asked.
+    /// 503 with Retry-After; the server is not asked.
     Busy,
-    /// 429 with Retry-After: the server was not asked.
+    /// 429 with Retry-After; the server is not asked.
     TooMany,
-    /// 500: the server was not asked.
+    /// 500; the server is not asked.
     Broken,
     /// The connection is reset before the server is asked.
     Reset,
-    /// The server does what was asked, and the connection is reset before it can say so.
+    /// The server handles the request, but the connection is reset before its answer.
     Lost,
     /// Half of the answer's body, then a reset.
     Truncated,
-    /// Half of the answer's body, then nothing, until the client gives up.
+    /// Half of the answer's body, then nothing until the client gives up.
     Stalled,
-    /// A listing without the keys that were written last.
+    /// A listing without the most recent keys.
     Late,
-    /// 403: the credentials are over.
+    /// 403: the credentials have expired.
     Expired,
 }
 
 impl Fault {
-    /// All that pass when one asks again.
+    /// All faults that a retry overcomes.
     pub const PASSING: [Self; 8] = [
         Self::Busy,
         Self::TooMany,
@@ -39,7 +39,7 @@ impl Fault {
         Self::Late,
     ];
 
-    /// What the proxy says by itself instead of asking the server.
+    /// The answer that the proxy gives in place of the server, if any.
     pub(super) fn refusal(self) -> Option<Message> {
         let soon = [("retry-after", "0")];
         match self {
@@ -57,28 +57,28 @@ impl Fault {
 pub enum Schedule {
     /// None.
     Fine,
-    /// The request of this number, the first being 1, of those whose method and target contain all of these words.
+    /// Of the requests whose method and target contain all of these words, the one with this number, from 1 on.
     At(u64, Vec<String>, Fault),
     /// Every request whose method and target contain all of these words.
     All(Vec<String>, Fault),
     /// Every request from this number on.
     From(u64, Fault),
-    /// So many of a thousand, one of these faults each.
+    /// This many of a thousand requests, each with one of these faults.
     Dice(Random, u64, Vec<Fault>),
 }
 
 impl Schedule {
-    /// Dice for all faults that pass.
+    /// Random choice among the faults that a retry overcomes.
     pub fn dice(seed: u64, per_thousand: u64) -> Self {
         Self::Dice(Random::new(seed), per_thousand, Fault::PASSING.to_vec())
     }
 
-    /// One fault, for the first request that fits.
+    /// One fault, for the first request that matches.
     pub fn first(words: &[&str], fault: Fault) -> Self {
         Self::At(1, owned(words), fault)
     }
 
-    /// A fault for every request that fits.
+    /// A fault for every request that matches.
     pub fn all(words: &[&str], fault: Fault) -> Self {
         Self::All(owned(words), fault)
     }
@@ -114,7 +114,7 @@ fn fits(words: &[String], first: &str) -> bool {
     words.iter().all(|word| first.contains(word.as_str()))
 }
 
-/// Takes the keys that `hidden` says out of an answer to a listing.
+/// Removes the keys that `hidden` selects from a listing.
 pub(super) fn hide(answer: &mut Message, hidden: impl Fn(&str) -> bool) {
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     let mut kept = String::with_capacity(text.len());

@@ -1,11 +1,11 @@
-//! Messages of HTTP/1.1, read whole and written whole; only what S3 clients and servers send each other.
+//! HTTP/1.1 messages, read and written whole; only what S3 clients and servers use.
 
 use std::io::{self, BufRead, Read, Write};
 
 /// A request or an answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Message {
-    /// `GET /tests/key HTTP/1.1` or `HTTP/1.1 200 OK`.
+    /// The first line: `GET /tests/key HTTP/1.1` or `HTTP/1.1 200 OK`.
     pub(super) first: String,
     /// Names in lower case.
     pub(super) headers: Vec<(String, String)>,
@@ -13,7 +13,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// The next request; none when the client is done.
+    /// Reads the next request; `None` if the client has ended.
     pub(super) fn request(from: &mut impl BufRead) -> io::Result<Option<Self>> {
         let Some(mut request) = Self::head(from)? else {
             return Ok(None);
@@ -24,7 +24,7 @@ impl Message {
         Ok(Some(request))
     }
 
-    /// The answer to a request of `method`.
+    /// Reads the answer to a request of `method`.
     pub(super) fn answer(from: &mut impl BufRead, method: &str) -> io::Result<Self> {
         loop {
             let mut answer = Self::head(from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -38,7 +38,7 @@ impl Message {
         }
     }
 
-    /// An answer of the proxy's own, with an error as S3 tells it.
+    /// An answer of the proxy itself, with an error in S3's form.
     pub(super) fn error(status: u16, code: &str, headers: &[(&str, &str)]) -> Self {
         let body = format!(
             "<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>injected</Message></Error>"
@@ -58,7 +58,7 @@ impl Message {
         Some(&found.1)
     }
 
-    /// Whether the client will ask more on this connection.
+    /// Whether the connection stays open after this message.
     pub(super) fn stays_open(&self) -> bool {
         self.header("connection") != Some("close")
     }
@@ -82,8 +82,8 @@ impl Message {
         (words.next().unwrap_or(""), words.next().unwrap_or(""))
     }
 
-    /// What goes over the wire, the body with a length and never in pieces. An answer to HEAD has the length of
-    /// what it does not send.
+    /// Encodes the message, with a Content-Length and never chunked. An answer to HEAD has the length of the body that
+    /// it omits.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = format!("{}\r\n", self.first).into_bytes();
         for (name, value) in &self.headers {
@@ -156,7 +156,7 @@ impl Message {
     }
 }
 
-/// A line without its end; empty at the end of the stream.
+/// Reads a line, and removes its end; empty at the end of the stream.
 fn line(from: &mut impl BufRead) -> io::Result<String> {
     let mut line = String::new();
     from.read_line(&mut line)?;

@@ -1,5 +1,5 @@
-//! TLS in front of a server that speaks none, with a certificate of an authority that nobody knows: made by the
-//! command `openssl` each time, and good for 127.0.0.1.
+//! A TLS front for a server without TLS. Its certificate for 127.0.0.1 is from an unknown authority; `openssl` makes
+//! both each time.
 
 use std::io::{self, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -23,7 +23,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// In front of the server at `endpoint`, such as `http://127.0.0.1:9000`.
+    /// A front for the server at `endpoint`, such as `http://127.0.0.1:9000`.
     pub fn new(endpoint: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = Arc::new(config(dir.path()));
@@ -38,14 +38,14 @@ impl Tls {
                     return;
                 }
                 let (config, upstream) = (Arc::clone(&config), upstream.clone());
-                // A client that does not trust us goes away.
+                // A client that does not trust the certificate closes the connection.
                 std::thread::spawn(move || drop(serve(config, client, &upstream)));
             }
         });
         Self { address, over, dir }
     }
 
-    /// What the client is told.
+    /// The endpoint for the client.
     pub fn endpoint(&self) -> String {
         format!("https://{}", self.address)
     }
@@ -64,7 +64,7 @@ impl Drop for Tls {
     }
 }
 
-/// One connection, to its end.
+/// Serves one connection until its end.
 fn serve(config: Arc<ServerConfig>, client: TcpStream, upstream: &str) -> io::Result<()> {
     let connection = ServerConnection::new(config).map_err(io::Error::other)?;
     let mut reader = BufReader::new(StreamOwned::new(connection, client));
@@ -85,12 +85,12 @@ fn serve(config: Arc<ServerConfig>, client: TcpStream, upstream: &str) -> io::Re
     stream.flush()
 }
 
-/// Makes `authority.pem`, which nobody knows, and its key.
+/// Makes `authority.pem`, which no client trusts by default, and its key.
 pub fn make_authority(dir: &Path) {
     openssl(dir, "authority", &["-subj", &subject("authority")]);
 }
 
-/// Makes `NAME.pem` and `NAME.key` for 127.0.0.1, signed by the authority there.
+/// Makes `NAME.pem` and `NAME.key` for 127.0.0.1, signed by the authority in `dir`.
 pub fn make_pair(dir: &Path, name: &str) {
     let server = subject(name);
     let signed = [
