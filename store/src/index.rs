@@ -39,17 +39,17 @@ pub struct Location {
     pub pack: PackId,
     /// Data or metadata.
     pub kind: FrameKind,
-    /// Bytes of the pack.
+    /// Length of the pack in bytes.
     pub pack_len: u32,
-    /// First byte of the frame in the pack.
+    /// Offset of the frame in the pack.
     pub frame_offset: u32,
-    /// Bytes of the frame as stored.
+    /// Length of the frame in bytes, as stored.
     pub stored_len: u32,
-    /// Bytes of the frame once decoded.
+    /// Length of the frame in bytes, once decoded.
     pub raw_len: u32,
-    /// First byte of the chunk in the decoded frame.
+    /// Offset of the chunk in the decoded frame.
     pub offset: u32,
-    /// Bytes of the chunk.
+    /// Length of the chunk in bytes.
     pub len: u32,
     /// Whether the frame is a delta.
     pub is_delta: bool,

@@ -18,7 +18,7 @@ pub enum Subset {
     Bytes(u64),
     /// Packs of slot `slot` of `slots`.
     Slot {
-        /// From 0.
+        /// The slot, counted from 0.
         slot: u32,
         /// How many slots there are.
         slots: u32,

@@ -44,7 +44,7 @@ pub struct BundleRecord {
     pub kind: BundleKind,
     /// The key of the object.
     pub key: String,
-    /// Bytes of the object that follows.
+    /// Length of the object that follows, in bytes.
     pub body_bytes: u64,
     /// When it was written, in milliseconds since 1970; for people.
     pub modified: u64,

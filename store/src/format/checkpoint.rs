@@ -29,7 +29,7 @@ pub const CHECKPOINT_LAYERS_MAX: usize = 8;
 pub struct Layer {
     /// Its number.
     pub number: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub bytes: u64,
     /// Its checksum.
     pub id: CheckpointId,

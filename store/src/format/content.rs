@@ -17,7 +17,7 @@ pub const CONTENT_DEPTH_MAX: u8 = 8;
 /// is 0 and the root is the id of the empty string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Content {
-    /// Bytes.
+    /// Length in bytes.
     pub size: u64,
     /// Levels of list nodes above the data chunks.
     pub depth: u8,

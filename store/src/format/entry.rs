@@ -83,7 +83,7 @@ pub struct SegmentInfo {
     pub pack_bytes: u64,
     /// Bytes of these chunks before encoding.
     pub raw_bytes: u64,
-    /// Bytes of the segment object itself.
+    /// Length of the segment object itself, in bytes.
     pub bytes: u64,
     /// The unfinished pass of a writer that added it: versions need not reach its chunks yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]

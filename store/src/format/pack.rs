@@ -87,9 +87,9 @@ fn first_bytes(bytes: &[u8]) -> [u8; 8] {
 /// The size and contents of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackFrame {
-    /// Bytes as stored, including the codec byte.
+    /// Length in bytes as stored, including the codec byte.
     pub stored_len: u32,
-    /// Bytes once decoded: the sum of its chunks.
+    /// Length in bytes once decoded: the sum of its chunks.
     pub raw_len: u32,
     /// Data or metadata.
     pub kind: FrameKind,
@@ -104,7 +104,7 @@ pub struct PackFrame {
 pub struct PackChunk {
     /// Its id.
     pub id: ChunkId,
-    /// Its bytes.
+    /// Its length in bytes.
     pub len: u32,
 }
 

@@ -21,7 +21,7 @@ pub struct SegmentPack {
     pub id: PackId,
     /// Data, metadata or both.
     pub kind: PackKind,
-    /// Its bytes.
+    /// Its length in bytes.
     pub len: u32,
 }
 
@@ -30,11 +30,11 @@ pub struct SegmentPack {
 pub struct SegmentFrame {
     /// Position in the table of packs.
     pub pack: u32,
-    /// First byte in the pack.
+    /// Offset in the pack.
     pub offset: u32,
-    /// Bytes as stored.
+    /// Length in bytes as stored.
     pub stored_len: u32,
-    /// Bytes once decoded.
+    /// Length in bytes once decoded.
     pub raw_len: u32,
     /// Data or metadata.
     pub kind: FrameKind,
@@ -47,9 +47,9 @@ pub struct SegmentEntry {
     pub id: ChunkId,
     /// Position in the table of frames.
     pub frame: u32,
-    /// First byte in the decoded frame.
+    /// Offset in the decoded frame.
     pub offset: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
 }
 

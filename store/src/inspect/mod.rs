@@ -30,7 +30,7 @@ use crate::format::Node;
 pub enum Entry {
     /// A regular file.
     File {
-        /// Bytes.
+        /// Length in bytes.
         size: u64,
         /// Whether its owner may execute it.
         executable: bool,

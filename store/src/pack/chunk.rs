@@ -13,11 +13,11 @@ pub struct ChunkAt {
     pub id: ChunkId,
     /// Its pack.
     pub pack: PackId,
-    /// First byte of its frame in the pack.
+    /// Offset of its frame in the pack.
     pub frame_offset: u32,
     /// Its offset in the decoded frame.
     pub offset: u32,
-    /// Its bytes.
+    /// Its length in bytes.
     pub len: u32,
 }
 

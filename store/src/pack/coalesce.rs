@@ -36,9 +36,9 @@ impl Coalesce {
 pub struct Extent {
     /// The pack.
     pub pack: PackId,
-    /// Its first byte.
+    /// Its offset in the pack.
     pub offset: u32,
-    /// Its bytes.
+    /// Its length in bytes.
     pub len: u32,
 }
 

@@ -20,7 +20,7 @@ use crate::remote::{Upload, Write};
 pub struct EncodedFrame {
     /// Codec byte and payload.
     pub stored: Vec<u8>,
-    /// Bytes once decoded.
+    /// Length in bytes once decoded.
     pub raw_len: u32,
     /// Its chunks in order.
     pub chunks: Vec<PackChunk>,
