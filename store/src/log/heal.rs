@@ -3,8 +3,8 @@
 //!
 //! Restoring is always safe, no matter how often and by whom it is done, because the meaning of the entry stays the
 //! same. Giving up is decided by one put-if-absent of the next entry, which names the first entry that is given up. A
-//! writer that relied on lost entries finds that entry before its own and starts again. No readable entry is ever
-//! changed.
+//! writer that relied on lost entries finds that entry before its own and starts again. No readable entry of the same
+//! history is ever changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
