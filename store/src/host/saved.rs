@@ -1,7 +1,7 @@
-//! The content of a directory when it was last saved: the base of its next save, kept on this host.
+//! The content of a directory when it was last saved, kept on this host as the base of the next save.
 //!
-//! It is a list of all its paths, beside a note that says which directory it is of. If they are lost, the next save is
-//! merged from an older base. A note holds for one inode only, as the mark of a tree does.
+//! It is a list of all paths, beside a note that says which directory it is of. If they are lost, the next save is
+//! merged from an older base. A note holds for one inode only, like the mark of a tree.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -18,34 +18,34 @@ use crate::fs::{build_atomically, open_regular, read_regular, write_atomically};
 use crate::host::list::{ListWriter, Thing, checksum};
 use crate::host::pool::{Inode, Mark, PoolKey};
 
-/// Most bytes of a note that is read.
+/// Most bytes of a note that are read.
 const NOTE_BYTES_MAX: u64 = 1 << 20;
-/// Between two looks at a directory that another process saves.
+/// The pause between two attempts while another process saves the directory.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The only version there is.
+/// The only version of the format.
 const NOTE_VERSION: u32 = 1;
 
 /// What a directory was saved as.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Note {
     note: u32,
-    /// The directory.
+    /// The inode of the directory.
     inode: Inode,
     /// The ref, and the version that the save made or found.
     pub(crate) name: RefName,
     pub(crate) version: u64,
-    /// The tree of that version; programs of before 2026-11-23 did not say.
+    /// The tree of that version. Programs from before 2026-11-23 did not record it.
     #[serde(default)]
     tree: Option<Content>,
-    /// What the directory itself was.
+    /// The content of the directory itself.
     pub(crate) root: Content,
-    /// The mark that it had then: a tree that was made again since has another base.
+    /// The mark of the directory at that time. A tree that was made again since has another base.
     pub(crate) made: Option<Made>,
-    /// The checksum of the list, by which it is named.
+    /// The checksum of the list, which is also in its name.
     list: String,
 }
 
-/// By what a materialized tree is told from what it was before.
+/// Tells a materialized tree from its earlier states.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Made {
     pub(crate) record: Option<String>,
@@ -56,7 +56,7 @@ pub(crate) struct Made {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     pub(crate) version: u64,
-    /// Its tree, where that was written down.
+    /// Its tree, if that was recorded.
     pub(crate) tree: Option<Content>,
 }
 
@@ -79,21 +79,21 @@ impl From<&Mark> for Made {
     }
 }
 
-/// Where notes of a store lie.
+/// The notes of one directory.
 pub(crate) struct Notes {
     dir: PathBuf,
     name: String,
     root: PathBuf,
 }
 
-/// A list under way of what a directory is.
+/// A list in progress of what a directory is.
 pub(crate) struct Listing {
     list: ListWriter<Thing>,
     path: Vec<Vec<u8>>,
 }
 
 impl Notes {
-    /// Of the directory at the canonical path `root`, in the cache directory of a store; none on a host without one.
+    /// The notes of the directory at the canonical path `root`, in the cache directory of a store; none without one.
     pub(crate) fn of(cache_dir: Option<PathBuf>, root: &Path) -> Option<Self> {
         Some(Self {
             dir: cache_dir?.join("saved"),
@@ -102,7 +102,7 @@ impl Notes {
         })
     }
 
-    /// Of the same directory, as it was saved to one ref: it may be saved to several.
+    /// The notes of the same directory for one ref: it may be saved to several.
     fn to(&self, name: &RefName) -> Self {
         let root = self.root.as_os_str().as_bytes();
         Self {
@@ -112,12 +112,12 @@ impl Notes {
         }
     }
 
-    /// The note of the directory that lies there now, as it was saved to this ref last.
+    /// The note about the last save of this directory to this ref, if it is the same inode.
     pub(crate) fn read_of(&self, name: &RefName) -> Option<Note> {
         self.to(name).read().filter(|note| note.name == *name)
     }
 
-    /// As which version of a ref the directory that lies there now was saved last, by the notes below `cache_dir`.
+    /// The version of a ref as which `dir` was last saved, according to the notes below `cache_dir`.
     pub(crate) fn version_of(
         cache_dir: Option<PathBuf>,
         dir: &Path,
@@ -127,7 +127,7 @@ impl Notes {
         Some(note.version)
     }
 
-    /// The note of the directory that lies there now, as it was saved last.
+    /// The note about the last save of this directory, if it is the same inode.
     pub(crate) fn read(&self) -> Option<Note> {
         let bytes = read_regular(&self.path("json"), NOTE_BYTES_MAX).ok()?;
         let note: Note = serde_json::from_slice(&bytes).ok()?;
@@ -143,14 +143,15 @@ impl Notes {
         (spelled(&sum) == note.list).then_some(file)
     }
 
-    /// Waits until nobody else of this host saves the directory: what one writes down the other is to be merged from. It
-    /// ends when it is dropped, or with its process; where a file system has no locks, nobody waits.
+    /// Waits until no other process of this host saves the directory, since the next save must be merged from what that
+    /// one records. The turn ends when it is dropped or the process ends. Without locks in the file system, there is no
+    /// wait.
     pub(crate) fn turn(&self, check_stop: &dyn Fn() -> Result<()>) -> Result<Option<File>> {
         let path = self.path("lock");
         let mut options = File::options();
         let options = options.write(true).create(true).truncate(false);
         let opened = std::fs::create_dir_all(&self.dir).and_then(|()| options.open(&path));
-        // A full disk, or one that is read only, costs the waiting.
+        // If the disk is full or read-only, there is no lock, and no wait.
         let Ok(file) = opened else {
             return Ok(None);
         };
@@ -164,7 +165,7 @@ impl Notes {
         }
     }
 
-    /// A new list.
+    /// Begins a list.
     pub(crate) fn begin(&self) -> Result<Listing> {
         let failed = |source| Error::io("create a list in", &self.dir, source);
         std::fs::create_dir_all(&self.dir).map_err(failed)?;
@@ -175,7 +176,7 @@ impl Notes {
         })
     }
 
-    /// Writes down what was saved, in place of what was saved to the same ref before.
+    /// Records what was saved, and replaces the earlier record for the same ref.
     pub(crate) fn write(
         &self,
         listing: Listing,
@@ -208,10 +209,10 @@ impl Notes {
         let text = serde_json::to_vec(&note)
             .map_err(|source| Error::invalid("note of a save").because(source))?;
         write_atomically(&notes.path("json"), &text)?;
-        // Which ref that was; losing it costs the naming of it.
+        // Records which ref that was. If this is lost, the user has to name the ref.
         write_atomically(&self.path("json"), &text)?;
         if let Some(before) = before.filter(|before| before.list != note.list) {
-            // One that stays takes a little room.
+            // A list that stays takes a little space.
             drop(std::fs::remove_file(
                 notes.path(&format!("{}.list", before.list)),
             ));
@@ -225,7 +226,7 @@ impl Notes {
 }
 
 impl Listing {
-    /// Into a directory; the root has no name.
+    /// Enters a directory; the root has no name.
     pub(crate) fn enter(&mut self, name: &[u8], time: Time) -> Result<()> {
         if name.is_empty() {
             return Ok(());
@@ -234,7 +235,7 @@ impl Listing {
         self.list.push(&self.path, &Thing::Dir { time })
     }
 
-    /// Out of it.
+    /// Leaves a directory.
     pub(crate) fn leave(&mut self) {
         self.path.pop();
     }

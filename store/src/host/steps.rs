@@ -1,8 +1,8 @@
-//! Steps: directories that a training job writes one after the other, and when one of them is finished.
+//! Steps: directories that a training job writes one after another, and when one of them is finished.
 //!
-//! One is finished when its writer says so by a file of its own, or, where no such file is known, when nothing in it
-//! has changed for a while; and then only when two looks at it agree, and no file of it is torn. Whoever takes a
-//! finished one looks again before it says so. Nothing here writes, and no clock but the caller's steady one is asked.
+//! A step is finished when its writer says so in a file of its own, or, if no such file is known, when nothing in it
+//! has changed for a while. In any case two looks at it must agree, and none of its files may be torn. Before a
+//! finished step is published, it is checked again. Nothing here writes. The only clock is the caller's monotonic one.
 
 mod age;
 mod markers;
@@ -28,72 +28,73 @@ pub use unfinished::{NotYet, Unfinished};
 
 use markers::Mark;
 
-/// What finishes a step.
+/// When a step is finished.
 #[derive(Clone, Debug, Default)]
 pub struct StepRule {
-    /// A file in it, instead of those that are known.
+    /// The file in the step that marks it as finished, instead of the known markers.
     pub done: Option<PathBuf>,
-    /// Where no such file is known: nothing changed for so long.
+    /// Without a known marker: how long nothing must have changed.
     pub settled: Option<Duration>,
-    /// With such a file, nothing changed for so long: others may still write beside the one who wrote it.
+    /// With a marker: how long nothing must have changed, since other processes than the marker's writer may still
+    /// write.
     pub quiet: Duration,
-    /// Where files came after that file, nothing changed for so long.
+    /// If files came after the marker: how long nothing must have changed.
     pub late: Duration,
 }
 
-/// A directory of steps under watch.
+/// A directory of steps that is watched.
 #[derive(Debug)]
 pub struct Steps {
     dir: PathBuf,
     rule: StepRule,
     seen: HashMap<Vec<u8>, Seen>,
-    /// What was published, by its name on one line.
+    /// Published steps by name, on one line.
     ages: BTreeMap<String, StepAge>,
 }
 
-/// Since when a step is as it is.
+/// A step, and since when it has been as it is.
 #[derive(Debug)]
 struct Seen {
     step: Step,
     since: Duration,
-    /// What its directory and its marker were when it was found to be finished: as long as they are that, it is not
-    /// looked into, since jobs keep many.
+    /// The attributes of its directory and its marker when it was found finished. While they are the same, the step is
+    /// not read again, since jobs keep many steps.
     rests: Option<Outside>,
-    /// Its writer said of it as it is that it is finished.
+    /// Whether its writer declared it finished in this state.
     is_named: bool,
-    /// Its writer says so of a later one, and nothing tells whether it is finished.
+    /// Whether its writer declared a later step finished, and nothing tells whether this one is.
     is_passed: bool,
 }
 
-/// What is seen of a step from outside.
+/// The attributes of a step's directory and of its marker.
 type Outside = (Stat, Stat);
 
-/// What a look came to.
+/// The result of a look.
 #[derive(Debug, Default)]
 pub struct StepsSeen {
-    /// Those that are finished, the one that changed last at the end.
+    /// Finished steps, the most recently changed last.
     pub finished: Vec<Step>,
-    /// Those that are not, as far as is known.
+    /// Unfinished steps, as far as is known.
     pub unfinished: Vec<Unfinished>,
-    /// Names of those of which nothing tells whether they are.
+    /// Names of steps of which nothing tells whether they are finished.
     pub unknown: Vec<String>,
-    /// Names of those whose writer says by now that a later one is finished, and was not seen to say it of them, nor do they
-    /// say it themselves.
+    /// Names of steps whose writer has declared a later one finished. It was not seen to declare these finished, and
+    /// they do not say so themselves.
     pub passed: Vec<String>,
 }
 
-/// What one step is.
+/// The state of one step.
 enum State {
     Finished(Seen),
-    /// And what was seen of it, if that may make it finished later.
+    /// Why it is not finished, and what was seen of it, if it may become finished in that state.
     Unfinished(NotYet, Option<Seen>),
     Unknown,
-    /// And what was seen of it.
+    /// Its writer has declared a later step finished; and what was seen of it.
     Passed(Option<Seen>),
 }
 
 impl Steps {
-    /// Those in `dir`.
+    /// Watches the steps in `dir`.
     pub fn new(dir: &Path, rule: StepRule) -> Self {
         Self {
             dir: dir.to_path_buf(),
@@ -103,12 +104,12 @@ impl Steps {
         }
     }
 
-    /// Says what is published: to that, files may be added.
+    /// Sets which steps are published: files may be added to those.
     pub fn published(&mut self, ages: &BTreeMap<String, StepAge>) {
         self.ages.clone_from(ages);
     }
 
-    /// Looks at all of them. `now`: by a clock that is never set, from any beginning.
+    /// Looks at all steps. `now` comes from a monotonic clock with any origin.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -150,7 +151,7 @@ impl Steps {
         let path = self.dir.join(name);
         let (verdict, mark) = markers::judge(&self.dir, name, self.rule.done.as_deref());
         let outside = match verdict {
-            // Nothing but its directory is there to be looked at.
+            // Only its directory can be inspected.
             Verdict::Passed => outside(&path, &path),
             _ => mark.as_ref().and_then(|mark| outside(&path, &mark.path)),
         };
@@ -170,11 +171,11 @@ impl Steps {
             (Verdict::Unfinished, _) => return Ok(State::Unfinished(NotYet::Written, None)),
         };
         let Some(step) = Step::at(&path, mark.as_ref())? else {
-            // It changed while it was looked at, or went.
+            // The step changed or disappeared while it was read.
             return Ok(State::Unfinished(NotYet::Written, None));
         };
         let since = match known {
-            // It was named before, while somebody looked.
+            // An earlier look saw that it was named, in the same state.
             Some(known) if known.step == step => known.since,
             _ if verdict == Verdict::Passed && !self.is_whole_itself(name, &step) => {
                 return Ok(State::Passed(Some(Seen {
@@ -189,7 +190,7 @@ impl Steps {
         };
         let ages = &self.ages;
         let has_grown = ages.get(&step.name).is_some_and(|age| age.is_within(&step));
-        // What is published with files that were added stays finished, although they are newer than its marker.
+        // A published step to which files were added stays finished, although they are newer than its marker.
         let is_published = ages.get(&step.name).is_some_and(|age| age.is_of(&step));
         let older = mark.as_ref().filter(|_| !has_grown && !is_published);
         let older = older.and_then(|mark| self.older(&step, mark));
@@ -222,28 +223,29 @@ impl Steps {
         })
     }
 
-    /// Whether a step that its writer passed says itself that it is finished: its coordinator wrote so, behind all else, before
-    /// the marker named a later one. That it has the files of a later one says nothing, since it may be half rewritten.
+    /// Whether a passed step itself shows that it is finished: its coordinator wrote so, after everything else, before
+    /// the marker named a later one. Having the files of a later step proves nothing, since it may be half rewritten.
     fn is_whole_itself(&self, name: &OsStr, step: &Step) -> bool {
         let marked = markers::marked_beside(&self.dir, name);
         let (Some(marked), Some(completed)) = (marked, markers::completed(&step.path)) else {
             return false;
         };
-        // What is being deleted may have that file still.
+        // A step that is being deleted may still have that file.
         !self.is_later(step.newest, completed)
             && !step.goes_on_after(marked)
             && step.moved <= marked
     }
 
-    /// Whether a time is later than another one: hosts that write one directory have clocks of their own.
+    /// Whether a time is later than another by more than the quiet time: hosts that write to one directory have
+    /// different clocks.
     fn is_later(&self, late: Time, early: Time) -> bool {
         let nanos = |time: Time| i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
         let quiet = i128::try_from(self.rule.quiet.as_nanos()).unwrap_or(i128::MAX);
         nanos(late) - nanos(early) > quiet
     }
 
-    /// Why the marker of a step says nothing: it is older than another file, or than the loss of one, so that it is of what
-    /// was there before.
+    /// Why the marker of a step does not count: it is older than another file or than the loss of one, so it belongs to
+    /// what was there before.
     fn older(&self, step: &Step, mark: &Mark) -> Option<NotYet> {
         if !mark.comes_last {
             return None;
@@ -255,21 +257,21 @@ impl Steps {
                 file: step.last.clone(),
             });
         }
-        // What came is there to be seen, and what went is not.
+        // Added entries are explained by the times of files; lost ones are not.
         let touched = step.touched.max(marked.mtime).max(marked.ctime);
         self.is_later(step.moved, touched).then(|| NotYet::Thinned {
             mark: mark.path.clone(),
         })
     }
 
-    /// The next look is into all of them, also those of which nothing changed that is seen from outside.
+    /// Makes the next look read all steps, even if their directories and markers have not changed.
     pub fn wake(&mut self) {
         for seen in self.seen.values_mut() {
             seen.rests = None;
         }
     }
 
-    /// All that are there, finished or not.
+    /// Returns all existing steps, finished or not.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -281,7 +283,7 @@ impl Steps {
         Ok(steps.flatten().flatten().collect())
     }
 
-    /// That a step is as it was seen, and still finished.
+    /// Checks that a step has not changed, and is still finished.
     ///
     /// # Errors
     /// Conflict, when it is not.
@@ -304,7 +306,7 @@ impl Steps {
     }
 }
 
-/// Whether others write a step after the file that finishes it.
+/// Whether files of a step were written after its marker.
 fn goes_on(step: &Step, mark: Option<&Mark>) -> bool {
     let mark = mark.filter(|mark| mark.comes_last);
     let marked = mark.and_then(|mark| Stat::of_path(&mark.path).ok());
@@ -322,7 +324,7 @@ fn options() -> WalkOptions {
     }
 }
 
-/// Names of the directories in `dir`; links lead elsewhere.
+/// Names of the directories in `dir`, without symlinks, which lead elsewhere.
 fn names(dir: &Path) -> Result<Vec<std::ffi::OsString>> {
     let failed = |source| Error::io("read", dir, source);
     let mut names = Vec::new();
@@ -337,7 +339,7 @@ fn names(dir: &Path) -> Result<Vec<std::ffi::OsString>> {
     Ok(names)
 }
 
-/// Text of a small file; nothing where there is none.
+/// The text of a small file; none, if there is no such file.
 fn text(path: &Path) -> Option<String> {
     const BYTES_MAX: u64 = 64 << 20;
     let size = std::fs::symlink_metadata(path)
@@ -347,7 +349,7 @@ fn text(path: &Path) -> Option<String> {
     (size <= BYTES_MAX).then(|| std::fs::read_to_string(path).ok())?
 }
 
-/// The number behind `prefix`, if that is all there is.
+/// The number after `prefix`, if that is all of the name.
 fn number(name: &OsStr, prefix: &str) -> Option<u64> {
     let digits = name.to_str()?.strip_prefix(prefix)?;
     digits

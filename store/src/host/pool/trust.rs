@@ -1,9 +1,9 @@
-//! Whom a pool trusts: its own user, and nobody else.
+//! The users that a pool trusts: only its own.
 //!
-//! A directory counts when it belongs to the caller and nobody else may write to it, as seen on the open
-//! descriptor. The way to it is walked name by name from the root of the file system: a symlink on it is
-//! followed only where nobody else could have put it. A directory above may belong to others, who can move
-//! the pool away that lies in it. They cannot put another in its place, since that would not belong to the caller.
+//! A directory is trusted when it belongs to the caller and nobody else may write to it, as seen on the open
+//! descriptor. The path to it is walked name by name from the root of the file system. A symlink in it is followed only
+//! if nobody else could have put it there. A directory above may belong to others, who can move the pool away. They
+//! cannot replace it by another, since that would not belong to the caller.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,20 +17,20 @@ use super::disk;
 use crate::error::{Error, Result};
 use crate::remedy::Remedy;
 
-/// So many symlinks a path may lead through, as for the system.
+/// Most symlinks in a path, as for the system.
 const LINKS_MAX: u32 = 40;
-/// The right to write for the group and for everybody.
+/// Write permission for the group and for others.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// In a directory with this bit nobody moves what belongs to others.
+/// In a directory with this bit, nobody can move what belongs to others.
 const STICKY: u32 = 0o1000;
 
-/// The user on whose behalf this process works.
+/// The user for whom this process works.
 pub(crate) fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Opens the directory at `path` as one of the caller's own, made with what is missing above it, and says
-/// where it is without symlinks.
+/// Opens the directory at `path` as one of the caller's own, and returns its path without symlinks. Makes the directory
+/// and missing ones above it.
 pub(super) fn open_own(path: &Path) -> Result<(OwnedFd, PathBuf)> {
     let absolute =
         std::path::absolute(path).map_err(|source| Error::io("look at", path, source))?;
@@ -39,14 +39,14 @@ pub(super) fn open_own(path: &Path) -> Result<(OwnedFd, PathBuf)> {
     while let Some(name) = way.rest.pop() {
         way.step(&name)?;
     }
-    // Looked at before it is opened, which others' directories need not allow.
+    // Checked before it is opened for reading, which other users' directories may not allow.
     check_own(&way.at, &way.found)?;
     let dir =
         fs::openat(&way.at, ".", DIRECTORY, Mode::empty()).map_err(|errno| way.failed(errno))?;
     Ok((dir, way.found))
 }
 
-/// Opens the directory `name` in `dir`, which lies in a pool, as one of the caller's own.
+/// Opens the directory `name` in `dir`, which is in a pool, as one of the caller's own.
 pub(super) fn open_own_in(dir: impl AsFd, name: &str, pool: &Path) -> Result<Option<OwnedFd>> {
     match disk::open_dir(dir, name.as_bytes()) {
         Ok(opened) => {
@@ -66,7 +66,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
 
-/// An open directory belongs to the caller, and nobody else may write to it.
+/// Checks that an open directory belongs to the caller, and nobody else may write to it.
 fn check_own(dir: impl AsFd, path: &Path) -> Result<()> {
     let stat = fs::fstat(dir).map_err(|errno| disk::failed("look at", path, errno))?;
     let user = user();
@@ -91,7 +91,7 @@ fn check_own(dir: impl AsFd, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An open file that lies in a pool belongs to the caller.
+/// Checks that an open file in a pool belongs to the caller.
 pub(super) fn check_own_file(file: impl AsFd, path: &Path) -> Result<()> {
     let stat = fs::fstat(file).map_err(|errno| disk::failed("look at", path, errno))?;
     if stat.st_uid == user() {
@@ -108,12 +108,12 @@ pub(super) fn check_own_file(file: impl AsFd, path: &Path) -> Result<()> {
 
 /// A walk from the root of the file system to a pool.
 struct Way<'p> {
-    /// As it was asked for.
+    /// The requested path.
     wanted: &'p Path,
-    /// Where it has come to, open and by its path without symlinks.
+    /// The current directory, open, and its path without symlinks.
     at: OwnedFd,
     found: PathBuf,
-    /// The names that are left, the next one last.
+    /// The remaining names, the next one last.
     rest: Vec<OsString>,
     links: u32,
 }
@@ -131,7 +131,7 @@ impl<'p> Way<'p> {
         })
     }
 
-    /// What has to be walked next.
+    /// Adds names to walk next.
     fn add(&mut self, path: &Path) {
         let names = path.components().rev().filter_map(|part| match part {
             Component::Normal(name) => Some(name.to_owned()),
@@ -164,7 +164,7 @@ impl<'p> Way<'p> {
     }
 
     fn make(&self, name: &OsStr) -> rustix::io::Result<OwnedFd> {
-        // Nobody else has business in a pool: what others may read they read through their own trees.
+        // Others need no access to a pool: they read through their own trees.
         match fs::mkdirat(&self.at, name, Mode::from_raw_mode(0o700)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),
@@ -172,7 +172,7 @@ impl<'p> Way<'p> {
         fs::openat(&self.at, name, ON_THE_WAY, Mode::empty())
     }
 
-    /// Goes on at the target of a symlink that only the caller or root can have put where it is.
+    /// Continues at the target of a symlink, if only the caller or root can have put the link there.
     fn follow(&mut self, link: &OwnedFd, stat: &fs::Stat, name: &OsStr) -> Result<()> {
         self.links += 1;
         if self.links > LINKS_MAX {
@@ -204,10 +204,10 @@ impl<'p> Way<'p> {
     }
 }
 
-/// Opened to be looked at and walked through, a symlink as itself.
+/// Opens for inspection and for lookups; a symlink is opened itself.
 const ON_THE_WAY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Whether what this user makes is no danger: root may do anything in any case.
+/// Whether files of this user are no danger. Root can do anything in any case.
 pub(crate) fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == user()
 }

@@ -1,8 +1,8 @@
-//! Reading a whole pool again: finds also what was written through a link by somebody who set the
-//! modification time back.
+//! Reads a whole pool again. This also finds files that somebody wrote through a link and whose modification time was
+//! set back.
 //!
-//! A content is recomputed from the bytes alone, by the chunkers that the pool has written down; no store is
-//! asked.
+//! The content of a file is recomputed from its bytes alone, with the chunkers that the pool has recorded; no store is
+//! needed.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -23,45 +23,45 @@ use crate::id::ChunkId;
 use crate::shown;
 use crate::tree::ListBuilder;
 
-/// Bytes that one read asks for.
+/// Bytes that one read requests.
 const READ_BYTES: usize = 1 << 20;
 
-/// What was found wrong with a pool file.
+/// A damaged pool file.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Damage {
     /// The name of the pool file.
     pub file: String,
-    /// Where its inode is now.
+    /// The path to which it was moved.
     #[serde(serialize_with = "shown::path_as_text")]
     pub set_aside: PathBuf,
-    /// Files of materialized trees that share the inode.
+    /// Files of materialized trees that share its inode.
     #[serde(serialize_with = "shown::paths")]
     pub shared_with: Vec<PathBuf>,
 }
 
-/// What a verification read and found.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PoolVerifyReport {
     /// Files that were read.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// What was set aside.
+    /// Files that were set aside.
     pub damaged: Vec<Damage>,
-    /// Small files that are only copied, whose bytes a power cut took before they were on disk. They are removed.
+    /// Small files, only used for copies, that lost their bytes in a power cut. They are removed.
     pub lost: u64,
 }
 
-/// What a pool knows that verifies files before they are used.
+/// The state of a pool that verifies files before they are used.
 #[derive(Debug, Default)]
 pub(super) struct Verifying {
     chunkers: OnceLock<Vec<Chunker>>,
-    /// Inodes that were read, and whether they are what their names say.
+    /// Inodes that were read, and whether they match their names.
     read: Mutex<HashMap<PoolKey, (u64, bool)>>,
 }
 
 impl Pool {
-    /// From now on the bytes of each file are compared with its name before it is linked or copied, once.
+    /// From now on, each file is read and compared with its name once, before it is linked or copied.
     pub fn verify_before_use(&self) {
         self.verifying.get_or_init(Verifying::default);
     }
@@ -70,7 +70,7 @@ impl Pool {
         self.verifying.get().is_some()
     }
 
-    /// What a look says, with the bytes read where that is wanted.
+    /// Returns `look`, after reading the bytes if verification is on.
     pub(super) fn verified(&self, key: &PoolKey, look: Look) -> Result<Look> {
         let (Some(verifying), Look::Intact(stat)) = (self.verifying.get(), look) else {
             return Ok(look);
@@ -102,10 +102,10 @@ impl Pool {
         Ok(if is_right { look } else { Look::Changed(stat) })
     }
 
-    /// Reads every pool file and sets aside those that are not what their name says.
+    /// Reads every pool file, and sets aside those that do not match their names.
     ///
     /// # Errors
-    /// When a file cannot be read; what is wrong with its bytes stands in the report.
+    /// When a file cannot be read. Wrong bytes are in the report.
     pub fn verify(&self, progress: &dyn crate::progress::Progress) -> Result<PoolVerifyReport> {
         let chunkers = self.chunkers()?;
         let usage = self.usage()?;
@@ -146,7 +146,7 @@ impl Pool {
                 continue;
             };
             if matches!(look, Look::Copied | Look::Missing) {
-                // No tree shares it, so that nobody can have written to it.
+                // No tree shares the file, so nobody can have written to it.
                 disk::forgive(fs::unlink(&path));
                 report.lost += 1;
             } else {
@@ -157,7 +157,7 @@ impl Pool {
         Ok(report)
     }
 
-    /// Names the trees that share what was set aside.
+    /// Reports files that were set aside, with the trees that share them.
     pub(crate) fn damages(&self, aside: Vec<(PoolKey, PathBuf, Stat)>) -> Result<Vec<Damage>> {
         let inodes: HashSet<_> = aside
             .iter()
@@ -179,7 +179,7 @@ impl Pool {
         Ok(damages)
     }
 
-    /// Whether a file is what its name says; none, when it is gone.
+    /// Whether a file matches its name; none, if it is missing.
     fn verify_one(&self, key: &PoolKey, chunkers: &[Chunker]) -> Result<Option<bool>> {
         let path = self.path_of(key);
         let Some(shard) = self.shard(key.shard())? else {
@@ -211,7 +211,7 @@ impl Pool {
         Ok(Some(false))
     }
 
-    /// Sets a file aside that looks right and is not; tells of it unless it is one that nobody could write to.
+    /// Sets aside a file that looks intact but is not. Reports it, unless nobody could have written to it.
     pub(crate) fn set_wrong_aside(&self, key: &PoolKey) -> Result<Vec<Damage>> {
         let was_copied = self.look(key)? == Look::Copied;
         let aside = self.set_aside_anyway(key)?;
@@ -256,7 +256,7 @@ impl Pool {
     }
 }
 
-/// The content of a file's bytes.
+/// Computes the content of a file from its bytes.
 pub(crate) fn content_of(mut file: File, chunker: &Chunker) -> Result<Content> {
     let failed = |source| Error::io("read", "pool file", source);
     let size = file.metadata().map_err(failed)?.len();

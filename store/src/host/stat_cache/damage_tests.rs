@@ -36,7 +36,7 @@ fn a_cache_of_another_store_or_root_is_empty() {
         assert!(!other.exists());
         let cache = StatCache::open(dir.path(), store, Path::new(root));
         assert!(cache.base().is_none() && cache.damage().is_none());
-        // The right name with the wrong cache in it.
+        // The right file name, with a wrong cache in it.
         fs::copy(&mine, &other).unwrap();
         let mut cache = StatCache::open(dir.path(), store, Path::new(root));
         assert_eq!(cache.lookup(b"dir00000/file0000000", &stat(0)), None);
@@ -122,7 +122,7 @@ fn blocks_of_an_older_cache_are_refused() {
     let mut old = fs::read(&file).unwrap();
     let paths = fill(dir.path(), 15, 2);
     let new = fs::read(&file).unwrap();
-    // The footer of the new one behind the blocks of the old one.
+    // The footer of the new cache after the blocks of the old one.
     let footer_len = |bytes: &[u8]| u32::from_le_bytes(*bytes.last_chunk().unwrap()) as usize + 4;
     old.truncate(old.len() - footer_len(&old));
     old.extend_from_slice(&new[new.len() - footer_len(&new)..]);
@@ -144,7 +144,7 @@ fn a_block_in_another_place_is_refused() {
     let whole = fs::read(&file).unwrap();
     let header = layout::encode_header(STORE, ROOT.as_bytes()).len();
     let first = u32::from_le_bytes(*whole[header..].first_chunk().unwrap()) as usize + 4 + 32;
-    // Without the first block the second one stands behind the header.
+    // Without the first block, the second one follows the header.
     fs::write(&file, [&whole[..header], &whole[header + first..]].concat()).unwrap();
     let mut cache = open(dir.path());
     assert_eq!(cache.lookup(b"dir00899/file0008999", &stat(8999)), None);

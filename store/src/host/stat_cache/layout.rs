@@ -1,7 +1,7 @@
-//! Bytes of the cache: a header, blocks of entries whose checksums form a chain, and a footer.
+//! The bytes of the cache: a header, blocks of entries whose checksums form a chain, and a footer.
 //!
-//! Pure. A block's checksum covers the one before it, from the header's on, so that a block proves that it
-//! stands in this file and behind these blocks, and the last checksum stands for the whole file.
+//! Pure. A block's checksum covers the one before it, beginning with the header's. So a block proves that it belongs to
+//! this file and to this position, and the last checksum stands for the whole file.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,27 +11,27 @@ use crate::id::{ChunkId, StoreId};
 
 /// The first bytes of a cache.
 pub const STAT_CACHE_MAGIC: [u8; 8] = *b"STORESTC";
-/// Version of the layout and of the rule for what is recorded; a cache of another version is empty. Version 1
-/// has the same layout, but remembers files whose pages were dirty when they were read.
+/// Version of the layout and of the rule for what is recorded. A cache of another version counts as empty. Version 1
+/// has the same layout, but includes files whose pages were dirty when they were read.
 pub const STAT_CACHE_VERSION: u16 = 2;
 /// Most bytes of a block.
 pub const BLOCK_BYTES_MAX: usize = 256 << 10;
-/// Most bytes of a path in it; files with longer ones are read each time.
+/// Most bytes of a path. Files with longer ones are read each time.
 pub(super) const PATH_BYTES_MAX: usize = 32 << 10;
 /// Most bytes of an entry.
 pub(super) const ENTRY_BYTES_MAX: usize = 2 + 2 + PATH_BYTES_MAX + 1 + 8 + 12 + 12 + 8 + 8 + 1 + 32;
 /// Most bytes of the footer.
 pub(super) const FOOTER_BYTES_MAX: usize = 16 << 10;
 
-/// The ctime is the mtime and left out.
+/// The ctime equals the mtime and is left out.
 const SAME_CTIME: u8 = 1;
-/// The device is that of the entry before and left out.
+/// The device is that of the entry before and is left out.
 const SAME_DEV: u8 = 2;
 
 /// A checksum of the chain.
 pub(super) type Link = [u8; 32];
 
-/// What stands behind the last block, as sealed text.
+/// What follows the last block, as sealed text.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Footer {
     /// The last checksum.
@@ -39,7 +39,7 @@ pub(super) struct Footer {
     pub(super) base: CacheBase,
 }
 
-/// The checksum of the block `payload` behind `link`.
+/// The checksum of the block `payload` that follows `link`.
 pub(super) fn next_link(link: &Link, payload: &[u8]) -> Link {
     *blake3::Hasher::new()
         .update(link)
@@ -61,7 +61,7 @@ pub(super) fn encode_header(store: StoreId, root: &[u8]) -> Vec<u8> {
     header
 }
 
-/// Encodes entries one behind the other, each against the one before.
+/// Encodes consecutive entries, each relative to the one before.
 #[derive(Debug, Default)]
 pub(super) struct EntryEncoder {
     path: Vec<u8>,
@@ -69,7 +69,7 @@ pub(super) struct EntryEncoder {
 }
 
 impl EntryEncoder {
-    /// Appends an entry to `out`: at most [`ENTRY_BYTES_MAX`] bytes. Nothing, when the path is too long.
+    /// Appends an entry to `out`, at most [`ENTRY_BYTES_MAX`] bytes. Returns none when the path is too long.
     pub(super) fn push(&mut self, path: &[u8], cached: &Cached, out: &mut Vec<u8>) -> Option<()> {
         let shared = self
             .path
@@ -114,16 +114,16 @@ impl EntryEncoder {
     }
 }
 
-/// Decodes entries one behind the other.
+/// Decodes consecutive entries.
 #[derive(Debug, Default)]
 pub(super) struct EntryDecoder {
-    /// The path of the entry decoded last.
+    /// The path of the last decoded entry.
     pub(super) path: Vec<u8>,
     dev: u64,
 }
 
 impl EntryDecoder {
-    /// The next entry of `input`, which moves on behind it. Nothing, when it is none.
+    /// Returns the next entry of `input`, and advances `input` behind it. Returns none when the bytes are invalid.
     pub(super) fn next(&mut self, input: &mut &[u8]) -> Option<Cached> {
         let shared = usize::from(u16::from_le_bytes(take(input)?));
         let suffix_len = usize::from(u16::from_le_bytes(take(input)?));

@@ -1,17 +1,14 @@
-//! The cache that keeps unchanged files from being read again: one file for each store and root of a put.
+//! A cache that avoids reading unchanged files again: one file for each store and root of a put.
 //!
 //! Entries are in the order of a walk, so a put reads the old cache along with the tree and writes the new one at the
-//! same time, in constant memory. Losing the cache only costs time: if it is missing, damaged or of another store, it
-//! counts as empty. Any number of processes may use it; each reads the file that it opened and replaces it whole by
-//! rename, and the last one wins.
+//! same time, in constant memory. Losing the cache only costs time: a missing or damaged one, or one of another store,
+//! counts as empty. Any number of processes may use it; each replaces it whole by rename, and the last one wins.
 //!
-//! A file counts as unchanged when size, mtime, ctime, inode and device are as recorded: programs can set
-//! an mtime back, but not a ctime. An entry is recorded only when the file's last change lay [`SETTLED_SECS`]
-//! before its reading began: a change while or after it was read would otherwise fall into the same
-//! tick of the file system's clock and leave the same times. The ticks of ext4 and XFS are
-//! milliseconds, those of others up to two seconds; times in the future say nothing and are never recorded.
-//! And only when its pages were clean by then, as [`WriteBack`] sees to: stores through a mapping to a page that
-//! is dirty already move no time.
+//! A file counts as unchanged when size, mtime, ctime, inode and device are as recorded: programs can set back an
+//! mtime, but not a ctime. An entry is recorded only if the file's last change was [`SETTLED_SECS`] before its reading
+//! began. A later change could fall into the same tick of the file system's clock and leave the same times. Ticks of
+//! ext4 and XFS are milliseconds, of others up to two seconds. Times in the future are never recorded. Also, the file's
+//! pages must have been clean, which [`WriteBack`] ensures: stores through a mapping to a dirty page change no time.
 
 #[cfg(test)]
 mod damage_tests;
@@ -37,29 +34,29 @@ use crate::format::{Content, RefName, Root, Time};
 use crate::host::walk::Stat;
 use crate::id::StoreId;
 
-/// How long a file must not have changed when its reading begins: the coarsest tick there is.
+/// For how long a file must not have changed when its reading begins: the coarsest tick of any file system.
 pub const SETTLED_SECS: u64 = 2;
 
-/// What the entries of a cache were committed as. Their contents are in the store for sure only as long as
-/// this version is live, and is what it was: a store that was restored from a backup uses numbers again.
+/// The version as which the entries of a cache were committed. Their contents are certainly in the store only while
+/// this version is live with the same root: a store that was restored from a backup uses numbers again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheBase {
     /// The ref.
     pub name: RefName,
     /// Its version.
     pub version: u64,
-    /// What the version stands for.
+    /// The root of the version.
     pub root: Root,
 }
 
-/// What tells a file from every other state of it.
+/// Tells a state of a file from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatKey {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When its bytes changed.
+    /// The last change of its bytes.
     pub mtime: Time,
-    /// When anything about it changed.
+    /// The last change of anything about it.
     pub ctime: Time,
     /// Inode number.
     pub ino: u64,
@@ -67,16 +64,16 @@ pub struct StatKey {
     pub dev: u64,
 }
 
-/// What is remembered of one file.
+/// What is recorded of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cached {
     /// Its state.
     pub key: StatKey,
-    /// Its bytes in that state.
+    /// Its content in that state.
     pub content: Content,
 }
 
-/// The old cache and the new one. The halves may be used by two threads.
+/// The old cache and the new one. Two threads may use the halves.
 #[derive(Debug)]
 pub struct StatCache {
     /// Entries of the last put of this root.
@@ -86,8 +83,8 @@ pub struct StatCache {
 }
 
 impl StatCache {
-    /// The cache of `store` for puts of `root`, an absolute path, in the directory `dir`. Never fails: what
-    /// is missing, damaged or about something else is empty, and [`Self::damage`] says so.
+    /// Opens the cache of `store` for puts of `root`, an absolute path, in the directory `dir`. Never fails: a cache
+    /// that is missing, damaged or of something else counts as empty; [`Self::damage`] reports damage.
     pub fn open(dir: &Path, store: StoreId, root: &Path) -> Self {
         let root = root.as_os_str().as_bytes();
         let name = file_name(store, root);
@@ -124,7 +121,7 @@ impl StatCache {
     /// See [`StatCacheWriter::commit`].
     ///
     /// # Errors
-    /// When the new cache could not be written; the old one is then as it was.
+    /// When the new cache could not be written; the old one is then unchanged.
     pub fn commit(self, base: CacheBase) -> Result<()> {
         self.writer.commit(base)
     }
@@ -142,7 +139,7 @@ impl From<&Stat> for StatKey {
     }
 }
 
-/// One name for each store and root: no two roots share a cache, also when they are one in the other.
+/// The file name for each store and root. No two roots share a cache, even if one contains the other.
 fn file_name(store: StoreId, root: &[u8]) -> String {
     let hash = blake3::Hasher::new()
         .update(&store.0)
@@ -158,7 +155,7 @@ fn is_settled(stat: &Stat, read_began: SystemTime) -> bool {
     is_settled_for(stat, read_began, Duration::from_secs(SETTLED_SECS))
 }
 
-/// Whether nothing about the file changed for so long before `read_began`, or later.
+/// Whether nothing about the file changed in the time `age` before `read_began`, or later.
 fn is_settled_for(stat: &Stat, read_began: SystemTime, age: Duration) -> bool {
     let Some(limit) = read_began.checked_sub(age) else {
         return false;

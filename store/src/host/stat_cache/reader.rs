@@ -1,4 +1,4 @@
-//! The old cache, read from its beginning to its end beside a walk.
+//! Reads the old cache from beginning to end, in step with a walk.
 
 use std::cmp::Ordering;
 use std::fs::File;
@@ -27,20 +27,20 @@ pub struct StatCacheReader {
 #[derive(Debug)]
 struct Open {
     input: BufReader<File>,
-    /// Checksum of what was read so far, and what it must be at the end.
+    /// The checksum of what was read so far, and the one expected at the end.
     link: Link,
     last_link: Link,
     block: Vec<u8>,
-    /// First byte of the block that is not decoded yet.
+    /// The offset in the block of the next entry to decode.
     at: usize,
     decoder: EntryDecoder,
-    /// The entry decoded last, until the walk has passed it.
+    /// The last decoded entry, until the walk has passed it.
     next: Option<Cached>,
 }
 
-/// Why a cache is not read on.
+/// Why reading a cache ended.
 enum Stop {
-    /// There is none, or its end is reached.
+    /// There is no cache, or its end was reached.
     Ended,
     Damaged(String),
     Failed(io::Error),
@@ -64,24 +64,24 @@ impl StatCacheReader {
         reader
     }
 
-    /// What the entries were committed as, so that the caller can see whether it is live still.
+    /// The version as which the entries were committed, so that the caller can check whether it is live.
     pub fn base(&self) -> Option<&CacheBase> {
         self.base.as_ref()
     }
 
-    /// What was wrong with the cache. Entries behind the damage are missing.
+    /// The damage of the cache, if any. Entries behind it are missing.
     pub fn damage(&self) -> Option<&Error> {
         self.damage.as_ref()
     }
 
-    /// Forgets all entries, when the store has no use for them any more.
+    /// Drops all entries, when the store can no longer use them.
     pub fn discard(&mut self) {
         self.open = None;
         self.base = None;
     }
 
-    /// The content of the file at `path`, relative to the root, if its state is the recorded one. Must be
-    /// called in the order of a walk: what a call passes over is gone.
+    /// Returns the content of the file at `path`, relative to the root, if its state is the recorded one. Must be
+    /// called in the order of a walk: skipped entries are lost.
     pub fn lookup(&mut self, path: &[u8], stat: &Stat) -> Option<Content> {
         let found = self.open.as_mut()?.find(path);
         match found {
@@ -107,7 +107,7 @@ impl StatCacheReader {
 }
 
 impl Open {
-    /// Opens the cache that begins with `header`.
+    /// Opens the cache, which must begin with `header`.
     fn new(path: &Path, header: &[u8]) -> Result<(Self, CacheBase), Stop> {
         let file = open_regular(path)?;
         let mut found = vec![0; header.len()];
@@ -138,7 +138,7 @@ impl Open {
         Ok((open, footer.base))
     }
 
-    /// The entry of `path`, everything before it passed over.
+    /// Returns the entry of `path`, and skips everything before it.
     fn find(&mut self, path: &[u8]) -> Result<Option<Cached>, Stop> {
         loop {
             let Some(cached) = self.next else {
@@ -205,7 +205,7 @@ impl Open {
     }
 }
 
-/// Whether an older program wrote it, which is no damage.
+/// Whether an older program wrote the cache, which is no damage.
 fn is_of_older_version(found: &[u8], expected: &[u8]) -> bool {
     let version = |header: &[u8]| {
         let rest = header.strip_prefix(&STAT_CACHE_MAGIC)?;

@@ -42,7 +42,7 @@ pub(super) fn at(secs: u64, nanos: u32) -> SystemTime {
     UNIX_EPOCH + Duration::new(secs, nanos)
 }
 
-/// A file that last changed 1,000 s after 1970, told apart by `seed`.
+/// A file whose last change was 1,000 s after 1970; files differ by `seed`.
 pub(super) fn stat(seed: u64) -> Stat {
     Stat {
         size: seed,
@@ -216,14 +216,14 @@ fn an_edit_of_the_same_size_with_its_mtime_set_back_is_noticed() {
     fs::write(&path, "before").unwrap();
     let see = || Stat::of_file(&fs::File::open(&path).unwrap(), &path).unwrap();
     let before = see();
-    // Instead of waiting until the file has settled, the reading is said to have begun later.
+    // Claims that the reading began later, instead of waiting until the file has settled.
     let began = SystemTime::now() + Duration::from_secs(60);
     let mut cache = open(dir.path());
     cache.record(b"f", &before, content(6), began);
     cache.commit(base(1)).unwrap();
     assert_eq!(open(dir.path()).lookup(b"f", &see()), Some(content(6)));
     let mtime = fs::metadata(&path).unwrap().modified().unwrap();
-    // The clock of the file system ticks a few hundred times a second.
+    // The clock of the file system ticks a few hundred times per second.
     for _ in 0..1_000_000 {
         let file = fs::File::options().write(true).open(&path).unwrap();
         file.write_all_at(b"behind", 0).unwrap();

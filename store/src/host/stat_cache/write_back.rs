@@ -1,14 +1,13 @@
-//! Whether from now on every change of a file shows in its times, also one through a mapping.
+//! Whether every later change of a file will show in its times, even one through a mapping.
 //!
-//! A store through a mapping moves the times of a file only when it makes a clean page dirty. A page that is
-//! dirty already takes further stores in silence until the system has written it back. So what a put reads
-//! may change afterwards without a trace, unless its pages were clean when the reading began.
+//! A store through a mapping changes the times of a file only when it makes a clean page dirty. A page that is dirty
+//! already accepts further stores silently until the system has written it back. So a file may change unnoticed after a
+//! put has read it, unless its pages were clean when the reading began.
 //!
-//! Of a small file that has been as it is for longer than the system takes to write back that is taken for granted.
-//! The others are written back before they are read: the first [`ALONE_MAX`] each alone, which waits for the disk each
-//! time, then their file system as a whole, once. A file that has changed since is not remembered. File systems that
-//! never write back (tmpfs), that hide what lies below (overlayfs, FUSE) or that other hosts write to, too, are not
-//! relied on at all.
+//! A small file that has not changed for longer than the system takes to write back is assumed to be clean. Others are
+//! written back before they are read: the first [`ALONE_MAX`] one by one, which waits for the disk each time, then
+//! their whole file system, once. A file that has changed since is not remembered. File systems that never write back
+//! (tmpfs), that hide what is below (overlayfs, FUSE) or that other hosts write to are never relied on.
 
 use std::fs::File;
 use std::path::Path;
@@ -21,22 +20,23 @@ use rustix::fs::{FsWord, fdatasync, fstatfs, syncfs};
 use super::is_settled_for;
 use crate::host::walk::Stat;
 
-/// Files that one put writes back alone. Each waits for a flush of the disk; a whole file system flushes it once.
+/// Most files that one put writes back one by one. Each waits for a flush of the disk; a whole file system flushes it
+/// once.
 const ALONE_MAX: u64 = 16;
-/// The least time after which a page counts as written back: disks lag behind.
+/// The least time after which a page counts as written back, since disks lag behind.
 const AGE_MIN: Duration = Duration::from_secs(5 * 60);
-/// By how much disks may lag behind what the system is set to.
+/// By which factor disks may lag behind the system's settings.
 const LAG: u32 = 4;
-/// File systems that were seen to move the times of a file with each first store to a clean page: ext2 to
-/// ext4, XFS and btrfs.
+/// File systems that were observed to change the times of a file at the first store to a clean page: ext2 to ext4, XFS
+/// and btrfs.
 const RELIABLE: [FsWord; 3] = [0xEF53, 0x5846_5342, 0x9123_683E];
-/// Where the system says how long pages stay dirty.
+/// The settings that say how long pages stay dirty.
 const SETTINGS: &str = "/proc/sys/vm";
 
 /// What one put knows of the pages of the files that it reads.
 #[derive(Debug)]
 pub struct WriteBack {
-    /// After this time a small file counts as written back; none where the system never does it by itself.
+    /// The age after which a small file counts as written back; none if the system never writes back by itself.
     age: Option<Duration>,
     alone_left: AtomicU64,
     devices: Mutex<Vec<Device>>,
@@ -46,14 +46,14 @@ pub struct WriteBack {
 #[derive(Clone, Copy, Debug)]
 struct Device {
     id: u64,
-    /// It is one of [`RELIABLE`].
+    /// Whether it is one of [`RELIABLE`].
     is_reliable: bool,
     /// When this put began to write all of it back.
     written_back: Option<SystemTime>,
 }
 
 impl WriteBack {
-    /// As this system is set.
+    /// Uses the settings of this system.
     pub fn of_system() -> Self {
         Self::with_age(age(Path::new(SETTINGS)))
     }
@@ -66,8 +66,8 @@ impl WriteBack {
         }
     }
 
-    /// Sees to it that each later change of `file` moves its times, before it is read. Whether that is
-    /// so; a file that changed shortly before `read_began` is not looked at, since it is not remembered anyway.
+    /// Makes sure, before `file` is read, that each later change of it will change its times; returns whether that is
+    /// so. A file that changed shortly before `read_began` is skipped, since it is not remembered anyway.
     pub fn ensure(&self, file: &File, stat: &Stat, is_small: bool, read_began: SystemTime) -> bool {
         let settled = Duration::from_secs(super::SETTLED_SECS);
         if !is_settled_for(stat, read_began, settled) || !self.is_reliable(file, stat.dev) {
@@ -106,7 +106,7 @@ impl WriteBack {
         is_reliable
     }
 
-    /// When the file system of `file` was begun to be written back, which the first one waits for and the others, too.
+    /// Writes back the whole file system of `file`, once. Returns when that began; other threads wait for it.
     fn all_written_back(&self, file: &File, id: u64) -> Option<SystemTime> {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         let device = devices.iter_mut().find(|known| known.id == id)?;
@@ -119,8 +119,8 @@ impl WriteBack {
     }
 }
 
-/// How long after its last change a file is written back for sure, by the `settings` of the system; none when it
-/// does not write back by itself.
+/// How long after its last change a file has certainly been written back, by the `settings` of the system; none if the
+/// system does not write back by itself.
 fn age(settings: &Path) -> Option<Duration> {
     let read = |name: &str| -> Option<u64> {
         let text = std::fs::read_to_string(settings.join(name)).ok()?;
@@ -130,7 +130,7 @@ fn age(settings: &Path) -> Option<Duration> {
         read("dirty_expire_centisecs")?,
         read("dirty_writeback_centisecs")?,
     );
-    // A laptop's disk that sleeps is written to when something else wakes it.
+    // In laptop mode, a sleeping disk is only written when something else wakes it.
     if interval == 0 || read("laptop_mode").unwrap_or(0) != 0 {
         return None;
     }
@@ -179,7 +179,7 @@ mod tests {
         let later = |secs| SystemTime::now() + Duration::from_secs(secs);
         let device = |written_back| Device {
             id: stat.dev,
-            // Not what this file is on, but what a put would have found.
+            // The file may be on another file system, so the result of the check is given here.
             is_reliable: true,
             written_back,
         };
@@ -217,7 +217,7 @@ mod tests {
         let never = pages(None, Some(later(0)));
         never.alone_left.store(0, Ordering::Relaxed);
         assert!(!never.ensure(&file, &stat, true, later(100_000)));
-        // The first one writes all of it back.
+        // The first file makes the put write back everything.
         let first = pages(age, None);
         first.alone_left.store(0, Ordering::Relaxed);
         first.ensure(&file, &stat, true, later(60));

@@ -1,4 +1,4 @@
-//! The new cache, written beside the old one and renamed over it.
+//! Writes the new cache beside the old one, and renames it over that.
 
 use std::cmp::Ordering;
 use std::fs::{self, DirBuilder};
@@ -16,11 +16,11 @@ use crate::format::{Content, seal};
 use crate::host::walk::{Stat, compare_paths};
 use crate::id::ChunkId;
 
-/// A temporary file of this age belongs to nobody any more.
+/// A temporary file of this age was abandoned.
 const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// Entries of this put, in the order of its walk. Dropped without a commit, it leaves nothing behind.
+/// Entries of this put, in the order of its walk. Without a commit, it leaves nothing behind.
 #[derive(Debug)]
 pub struct StatCacheWriter {
     dir: PathBuf,
@@ -32,7 +32,7 @@ pub struct StatCacheWriter {
     block: Vec<u8>,
     encoder: EntryEncoder,
     last: Option<Vec<u8>>,
-    /// What went wrong first; nothing is written from then on.
+    /// The first error; nothing more is written after it.
     failed: Option<Error>,
 }
 
@@ -52,10 +52,10 @@ impl StatCacheWriter {
         }
     }
 
-    /// Remembers the content of the file at `path`, relative to the root. Must be called in the order of a
-    /// walk. `stat` is what was seen before and after the file was read, `read_began` when that was
-    /// (for a file that was looked up instead: any time since the walk began). Files that changed shortly
-    /// before are left out; see the head of this module. What goes wrong is told by [`Self::commit`].
+    /// Records the content of the file at `path`, relative to the root. Must be called in the order of a walk. `stat`
+    /// must have been the same before and after the file was read; `read_began` is when that was (for a file that was
+    /// looked up instead: any time since the walk began). Files that changed shortly before are left out; see the head
+    /// of this module. [`Self::commit`] reports errors.
     pub fn record(&mut self, path: &[u8], stat: &Stat, content: Content, read_began: SystemTime) {
         if self.failed.is_some() || content.size != stat.size || !is_settled(stat, read_began) {
             return;
@@ -75,7 +75,7 @@ impl StatCacheWriter {
     /// Replaces the cache on disk.
     ///
     /// # Errors
-    /// When it, or an entry before, could not be written; the old cache is then as it was.
+    /// When it, or an earlier entry, could not be written; the old cache is then unchanged.
     pub fn commit(mut self, base: CacheBase) -> Result<()> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -85,7 +85,7 @@ impl StatCacheWriter {
             chain: ChunkId(self.link),
             base,
         })?;
-        // The footer is a few hundred bytes: a ref's name is bounded.
+        // The footer has a few hundred bytes, since the length of a ref's name is limited.
         let footer_len = u32::try_from(footer.len()).unwrap_or(u32::MAX);
         let to = self.dir.join(&self.name);
         let failed = |source| Error::io("write stat cache", &to, source);
@@ -132,7 +132,7 @@ impl StatCacheWriter {
         }
         let block = std::mem::take(&mut self.block);
         self.link = layout::next_link(&self.link, &block);
-        // A block is at most BLOCK_BYTES_MAX long.
+        // A block has at most BLOCK_BYTES_MAX bytes.
         let len = u32::try_from(block.len()).unwrap_or(u32::MAX);
         let link = self.link;
         let written = self.write(&[&len.to_le_bytes(), &block, &link]);
@@ -161,7 +161,7 @@ impl StatCacheWriter {
             .prefix(&prefix)
             .suffix(TEMPORARY_SUFFIX)
             .tempfile_in(&self.dir)?;
-        // The new file's own time is the clock of that file system.
+        // The time of the new file comes from the clock of that file system.
         let now = temporary.as_file().metadata()?.modified()?;
         remove_abandoned(&self.dir, &prefix, now);
         let mut out = BufWriter::with_capacity(64 << 10, temporary);
@@ -170,8 +170,8 @@ impl StatCacheWriter {
     }
 }
 
-/// Removes what killed processes left. A process that is so slow merely cannot commit its cache, and what
-/// another one removes at the same moment is gone all the same.
+/// Removes what killed processes left. If a process is merely slow, it cannot commit its cache. Another process may
+/// remove the same file at the same time.
 fn remove_abandoned(dir: &Path, prefix: &str, now: SystemTime) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();

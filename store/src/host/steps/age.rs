@@ -1,4 +1,4 @@
-//! How old a published step is: its version says so, whatever became of the directory.
+//! The age of a published step. Its version records it, whatever became of the directory.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,21 +6,21 @@ use super::Step;
 use super::step::Files;
 use crate::format::{Extra, Time, Version};
 
-/// The field of a version.
+/// The name of the field in a version.
 const STEP: &str = "step";
 
 /// When a step was written, by the clock of the host that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepAge {
-    /// When something in it changed last.
+    /// The last change in the step.
     pub newest: Time,
-    /// When the file in it that finishes it was written.
+    /// When the marker in it was written.
     pub marked: Option<Time>,
     /// What its files were.
     pub files: Option<Files>,
 }
 
-/// That, as a version has it: seconds and nanoseconds.
+/// The form in a version: times are seconds and nanoseconds.
 #[derive(Serialize, Deserialize)]
 struct Written {
     newest: (i64, u32),
@@ -39,7 +39,7 @@ struct WrittenFiles {
 }
 
 impl StepAge {
-    /// That of a step.
+    /// The age of a step.
     pub fn of(step: &Step) -> Self {
         let (newest, marked) = (step.newest, step.marked);
         let files = step.files();
@@ -50,7 +50,7 @@ impl StepAge {
         }
     }
 
-    /// What the version of it says.
+    /// The age that a version records.
     pub fn of_version(version: &Version) -> Option<Self> {
         let time = |(secs, nanos)| Time { secs, nanos };
         let written: Written = serde_json::from_value(version.extra.get(STEP)?.clone()).ok()?;
@@ -69,7 +69,7 @@ impl StepAge {
         })
     }
 
-    /// What a version of it is to say.
+    /// The field to record in a version.
     #[must_use]
     pub fn into_extra(self) -> Extra {
         let pair = |time: Time| (time.secs, time.nanos);
@@ -90,25 +90,25 @@ impl StepAge {
             .collect()
     }
 
-    /// Whether `step` has all files of what was published when it was this one, as they were, and others.
+    /// Whether `step` has all files that were published with this age, unchanged, and others.
     pub fn is_within(&self, step: &Step) -> bool {
         self.files.is_some_and(|files| step.has_more_than(&files))
     }
 
-    /// Whether `step` has the files of what was published when it was this one, and no others.
+    /// Whether `step` has exactly the files that were published with this age.
     pub fn is_of(&self, step: &Step) -> bool {
         let sum = |files: Files| files.sum;
         self.files.is_some() && self.files.map(sum) == step.files().map(sum)
     }
 
-    /// Whether `step` has files of the same names as what was published when it was this one, and one was written since.
+    /// Whether `step` has files of the same names as were published with this age, and one was written since.
     pub fn is_before(&self, step: &Step) -> bool {
         self.files.is_some_and(|files| step.is_anew(&files))
     }
 
-    /// Whether nothing in it was written later than in what was published when it was `other`.
+    /// Whether nothing in the step was written later than in the one that was published with the age `other`.
     pub fn says_no_more_than(&self, other: &Self) -> bool {
-        // The marker alone is as new as it is.
+        // The other step may be as new as its marker.
         let newest = other.marked.map_or(other.newest, |at| at.max(other.newest));
         self.newest <= newest && self.marked <= other.marked
     }

@@ -1,4 +1,4 @@
-//! Markers: the files by which training frameworks say that a step is finished.
+//! Markers: files by which training frameworks declare a step finished.
 //!
 //! | written by | steps | finished when |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | torch.distributed.checkpoint | any | `.metadata` in it is a whole pickle, renamed in last by the coordinator |
 //! | Orbax | any | renamed from `*.orbax-checkpoint-tmp*`; `_CHECKPOINT_METADATA` or `commit_success.txt` in it |
 //!
-//! A marker beside the steps names one of them, and by and by a later one. One that it passed is finished, too, if all of it
-//! was written before the marker was, and it has the files that the named one has, or a whole `.metadata`.
+//! A marker beside the steps names one of them, and over time later ones. A step that it has passed is finished, too,
+//! if it has a whole `.metadata` and all of it was written before the marker.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::FileExt;
@@ -20,28 +20,28 @@ use crate::format::Time;
 use crate::fs::open_regular;
 use crate::host::walk::Stat;
 
-/// What a step's own files say.
+/// What the files of a step say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Its writer says that it is finished.
+    /// Its writer declares it finished.
     Finished,
-    /// Its writer would say so.
+    /// Its writer would declare it finished, but has not.
     Unfinished,
-    /// Its writer says so of a later one.
+    /// Its writer declares a later one finished.
     Passed,
     /// Nothing is known of its writer.
     Unknown,
 }
 
-/// The file that says that a step is finished.
+/// The file that declares a step finished.
 pub(super) struct Mark {
     pub(super) path: PathBuf,
-    /// It is written when all else is.
+    /// Whether it is written after everything else.
     pub(super) comes_last: bool,
 }
 
 impl Mark {
-    /// Whether rank 0 writes it, and others may not be done.
+    /// Whether rank 0 writes it while other ranks may still write.
     pub(super) fn is_of_transformers(&self) -> bool {
         self.path.file_name() == Some(OsStr::new(TRAINER_STATE))
     }
@@ -53,10 +53,10 @@ const MEGATRON_TRACKER: &str = "latest_checkpointed_iteration.txt";
 const TORCH_METADATA: &str = ".metadata";
 const ORBAX_TEMPORARY: &str = ".orbax-checkpoint-tmp";
 const ORBAX_METADATA: [&str; 2] = ["_CHECKPOINT_METADATA", "commit_success.txt"];
-/// What older versions of transformers rename.
+/// The prefix that older versions of transformers remove by a rename.
 const TRAINER_TEMPORARY: &str = "tmp-checkpoint-";
 
-/// What is known of the step `name` in `dir`, and the file that says so; `done` is a file that finishes it, whatever it is.
+/// Judges the step `name` in `dir`, and returns the file that declares it finished. With `done`, that file decides.
 pub(super) fn judge(dir: &Path, name: &OsStr, done: Option<&Path>) -> (Verdict, Option<Mark>) {
     let step = dir.join(name);
     let shown = name.to_string_lossy();
@@ -98,7 +98,7 @@ fn iteration(name: &OsStr) -> Option<u64> {
     number(name, "iter_").or_else(|| number(name, "global_step_"))
 }
 
-/// When the marker beside the steps was written, of the same writer as `name`.
+/// When the marker beside the steps was written, by the framework that writes steps like `name`.
 pub(super) fn marked_beside(dir: &Path, name: &OsStr) -> Option<Time> {
     let mark = match number(name, "global_step") {
         Some(_) => DEEPSPEED_LATEST,
@@ -107,14 +107,14 @@ pub(super) fn marked_beside(dir: &Path, name: &OsStr) -> Option<Time> {
     Some(Stat::of_path(&dir.join(mark)).ok()?.mtime)
 }
 
-/// When its coordinator wrote that all of its parts are there.
+/// When its coordinator declared that all of its parts exist.
 pub(super) fn completed(step: &Path) -> Option<Time> {
     let metadata = step.join(TORCH_METADATA);
     let written = Stat::of_path(&metadata).ok()?.mtime;
     is_pickle(&metadata).then_some(written)
 }
 
-/// Whether it is a pickle that was written to its end: it begins with its protocol, and its last operation is to stop.
+/// Whether the file is a complete pickle: it begins with its protocol and ends with the stop operation.
 fn is_pickle(path: &Path) -> bool {
     let ends = || -> std::io::Result<[u8; 2]> {
         let file = open_regular(path)?;
@@ -139,7 +139,7 @@ fn finished_if(path: PathBuf, says_so: impl FnOnce(&Path) -> bool) -> (Verdict, 
     }
 }
 
-/// By a file beside the steps, which names the one that was finished last.
+/// Judges by a file beside the steps, which names the last finished one.
 fn named_by(
     path: PathBuf,
     step: u64,

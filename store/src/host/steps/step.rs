@@ -1,4 +1,4 @@
-//! A step as it is seen: what it is called, and when something in it changed last. Only names and stats are looked at.
+//! A step as it was seen: its name, and its last change. Only names and attributes are read.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,42 +11,42 @@ use crate::format::Time;
 use crate::host::walk::{Item, Stat, walk};
 use crate::shown::shown;
 
-/// Hex digits of what a step was seen as.
+/// Hex digits of the checksum in a title.
 const SUM_DIGITS: usize = 16;
-/// What every rank of a job writes for itself when it likes, also after the marker.
+/// Files that every rank of a job writes for itself at any time, even after the marker.
 const OF_RANKS: &[u8] = b"rng_state";
-/// What ranks of a training by transformers may write after its marker, too, if it was not there before.
+/// Files that ranks of transformers may also write after the marker, if they are new.
 const LATE: [&[u8]; 3] = [b"optimizer", b"scheduler", b"scaler"];
 
 /// A step as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What it is called, on one line.
+    /// Its name, on one line.
     pub name: String,
-    /// That, and as what it was seen: the same again where nothing was changed in it, on any host.
+    /// The name and a checksum of what was seen: the same on any host while nothing in the step changes.
     pub title: String,
-    /// When something in it changed last, as its files say; what finishes it says nothing of its age. By a clock that is
-    /// ahead, this is in the future.
+    /// The last change in the step by the times of its files, without the marker. A clock that is ahead gives a time in
+    /// the future.
     pub newest: Time,
     /// Bytes of its files.
     pub bytes: u64,
-    /// When the file in it that finishes it was written.
+    /// When the marker in it was written.
     pub marked: Option<Time>,
     /// The file that changed last.
     pub(super) last: Vec<u8>,
-    /// When entries of its directories came or went last, and when anything about a file of it changed.
+    /// When entries were last added to or removed from its directories, and when anything about its files last changed.
     pub(super) moved: Time,
     pub(super) touched: Time,
-    /// Its files and links in the order of the walk.
+    /// Its files and links, in the order of the walk.
     pub(super) files: Vec<Seen>,
     sight: blake3::Hash,
 }
 
-/// What is seen of a step on the way.
+/// What was seen of a step so far.
 struct Sight {
-    /// Of what is the same on every host, and of all of it.
+    /// A hash of what is the same on every host, and a hash of everything.
     lasting: blake3::Hasher,
     here: blake3::Hasher,
     newest: Option<Time>,
@@ -59,19 +59,19 @@ struct Sight {
     files: Vec<Seen>,
 }
 
-/// A file or a link, as it was seen.
+/// A file or a link as it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// When it was written, as anybody may have set it.
+    /// When it was written; anybody can set this time.
     written: Time,
     /// When anything about it changed.
     changed: Time,
-    /// A sum of its path, and of path, size and the first of these times.
+    /// A checksum of its path, and one of its path, size, target and write time.
     path: u64,
     sum: u64,
 }
 
-/// The files of a step: when the newest of them was written, when the last one changed, and sums of all paths and files.
+/// The files of a step: when the newest was written, when anything last changed, and checksums of all paths and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Files {
     pub(super) written: Time,
@@ -81,7 +81,7 @@ pub struct Files {
 }
 
 impl Step {
-    /// As it is now; nothing where it goes or changes meanwhile.
+    /// Reads a step; none, if it disappears or changes meanwhile.
     pub(super) fn at(path: &Path, mark: Option<&Mark>) -> Result<Option<Self>> {
         let mut sight = Sight {
             lasting: blake3::Hasher::new(),
@@ -112,7 +112,8 @@ impl Step {
                     sight.add(walk.path(), b'l', stat, target);
                 }
                 Ok(Item::Leave) => continue,
-                // What went meanwhile is no error of its own; what no walk takes, whoever puts it will name.
+                // An entry that disappeared is no error. Whoever puts the step will report entries that no walk
+                // accepts.
                 Ok(Item::Skipped { error, .. }) if error.kind() == Kind::NotFound => {
                     return Ok(None);
                 }
@@ -155,7 +156,7 @@ impl Step {
 }
 
 impl Step {
-    /// What its files are; nothing where it has none.
+    /// Describes its files; none, if it has no files.
     pub(super) fn files(&self) -> Option<Files> {
         let written = self.files.iter().map(|file| file.written).max()?;
         let changed = self.files.iter().map(|file| file.changed).max()?;
@@ -167,8 +168,8 @@ impl Step {
         })
     }
 
-    /// Whether it has the files that it had when they were `before`, as they were, and others. What came since was written
-    /// later, or, where it was copied with its times, changed later.
+    /// Whether it has the files `before`, unchanged, and others. Added files were written later, or, if copied with
+    /// their times, changed later.
     pub(super) fn has_more_than(&self, before: &Files) -> bool {
         let all = self.files.len();
         let is_before = |(sum, count): (u64, usize)| sum == before.sum && count < all;
@@ -176,7 +177,7 @@ impl Step {
             || is_before(self.sum_of(|file| file.changed <= before.changed))
     }
 
-    /// Whether it has files of the names that it had when they were `before`, and one was written since.
+    /// Whether it has files of the same names as `before`, and one was written since.
     pub(super) fn is_anew(&self, before: &Files) -> bool {
         self.goes_on_after(before.written) && self.paths() == before.paths
     }
@@ -189,7 +190,7 @@ impl Step {
         short(&paths)
     }
 
-    /// A sum of some of its files, and how many they are.
+    /// A checksum of some of its files, and their number.
     fn sum_of(&self, is_meant: impl Fn(&Seen) -> bool) -> (u64, usize) {
         let mut sum = blake3::Hasher::new();
         let mut count = 0;
@@ -200,7 +201,7 @@ impl Step {
         (short(&sum), count)
     }
 
-    /// Whether a file of it was written after `marked`, when its writer said that it is finished: others still write.
+    /// Whether a file was written after `marked`, when its writer declared it finished: others still write.
     pub(super) fn goes_on_after(&self, marked: Time) -> bool {
         self.files.iter().any(|file| file.written > marked)
     }
@@ -212,13 +213,13 @@ fn short(sum: &blake3::Hasher) -> u64 {
     u64::from_le_bytes(first)
 }
 
-/// Whether a file, or a directory that it is in, has such a name.
+/// Whether the name of a file, or of a directory above it, is one of [`LATE`].
 fn is_of_ranks(path: &[u8]) -> bool {
     let mut names = path.split(|byte| *byte == b'/');
     names.any(|name| LATE.iter().any(|late| name.starts_with(late)))
 }
 
-/// What is written behind a marker by other ranks: it was made after the marker, and was not rewritten.
+/// Recognizes files that other ranks wrote after a marker: created after it, rather than rewritten.
 struct Late {
     marked: Option<(Time, SystemTime)>,
 }
@@ -232,7 +233,7 @@ impl Late {
         }
     }
 
-    /// Where a file system does not say when a file was made, none is.
+    /// Whether a file is late. If the file system does not record creation times, none is.
     fn has(&self, stat: &Stat, place: impl FnOnce() -> PathBuf) -> bool {
         let Some((_, born)) = self.marked.filter(|(marked, _)| stat.mtime > *marked) else {
             return false;
@@ -281,7 +282,7 @@ impl Sight {
         }
     }
 
-    /// `is_beside`: it may come when it likes.
+    /// Takes the time of a file into account; `is_beside` means that it may be written at any time.
     fn age(&mut self, path: &[u8], stat: &Stat, mark: Option<&[u8]>, is_beside: bool) {
         if mark == Some(path) || is_beside {
             self.marked = self.marked.max(stat.mtime);
@@ -290,7 +291,8 @@ impl Sight {
             }
             return;
         }
-        // Nothing is written after it was changed last: a time behind that was set, or is of another clock.
+        // A file is never written after its last change. A later write time was set by hand, or comes from another
+        // clock.
         let written = stat.mtime.min(stat.ctime);
         if self.newest.is_none_or(|newest| newest < written) {
             self.newest = Some(written);

@@ -1,4 +1,4 @@
-//! Steps as frameworks write them, file by file: one is finished when the last of its files is there, and not before.
+//! Steps as frameworks write them, file by file: a step is finished when the last of its files exists, and not before.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::*;
 use crate::error::Kind;
 
 const QUIET: Duration = Duration::from_secs(1);
-/// The pickle of nothing.
+/// An empty pickle.
 const PICKLE: &[u8] = b"\x80\x02N.";
 
 fn at(secs: u64) -> Duration {
@@ -36,7 +36,7 @@ fn rule() -> StepRule {
     }
 }
 
-/// Names of what is finished once all has stood still.
+/// Names of the steps that are finished once nothing changes any more.
 fn finished(dir: &Path, rule: StepRule) -> Vec<String> {
     let mut steps = Steps::new(dir, rule);
     steps.look(at(0)).unwrap();
@@ -54,8 +54,8 @@ fn finished(dir: &Path, rule: StepRule) -> Vec<String> {
 /// A file and its bytes.
 type Written = (&'static str, Vec<u8>);
 
-/// Files in the order in which a framework writes them, relative to the directory of steps; empty bytes: a directory
-/// that is renamed from the first to the second name.
+/// Files in the order in which a framework writes them, relative to the directory of steps. Empty bytes mean that a
+/// directory is renamed from the first to the second name.
 fn writers() -> Vec<(&'static str, Vec<Written>)> {
     vec![
         (
@@ -138,7 +138,7 @@ fn a_writer_that_dies_at_any_point_leaves_nothing_finished() {
                 settled: Some(at(60)),
                 ..rule()
             };
-            // A writer that is known is believed alone. Nothing is known of one before its first own file.
+            // A known writer decides alone. A writer is unknown before its first own file.
             let found = finished(dir.path(), settled);
             let is_known = step != "step-500" || dies_after == files.len();
             assert!(
@@ -176,7 +176,7 @@ fn a_file_that_is_cut_off_anywhere_is_not_whole() {
         }
         write(&path, &whole);
         assert_eq!(finished(dir.path(), settled()), ["some"]);
-        // A file that was made as long as it will be.
+        // A file that was allocated with its final length.
         let mut begun = whole.clone();
         begun.split_at_mut(whole.len() / 2).1.fill(0);
         write(&path, &begun);
@@ -187,7 +187,7 @@ fn a_file_that_is_cut_off_anywhere_is_not_whole() {
     }
 }
 
-/// What is told of what is not finished once all has stood still.
+/// Why steps are unfinished once nothing changes any more.
 fn unfinished(dir: &Path, rule: StepRule) -> Vec<String> {
     let mut steps = Steps::new(dir, rule);
     steps.look(at(0)).unwrap();
@@ -197,7 +197,7 @@ fn unfinished(dir: &Path, rule: StepRule) -> Vec<String> {
         .collect()
 }
 
-/// Sets when a file was changed last, seconds ago.
+/// Sets the modification time of a file to this many seconds ago.
 fn age(path: &Path, secs: u64) {
     let file = fs::File::options().append(true).open(path).unwrap();
     let time = std::time::SystemTime::now() - at(secs);
@@ -217,7 +217,7 @@ fn the_metadata_of_torch_counts_once_it_is_whole() {
     assert_eq!(finished(dir.path(), rule()), ["any"]);
 }
 
-/// A checkpoint whose rewriting was broken off while nobody looked still has its marker.
+/// A checkpoint still has its marker after rewriting it was interrupted while nobody watched.
 #[test]
 fn a_marker_that_is_older_than_another_file_says_nothing() {
     let stale = [
@@ -259,7 +259,7 @@ fn a_marker_that_is_older_than_another_file_says_nothing() {
     }
 }
 
-/// Its writer has named it, and names another one by now: it is what it was.
+/// The writer named the step before, and names another one now: the step is still finished.
 #[test]
 fn a_step_that_a_later_one_came_after_is_finished_if_it_was_seen() {
     for (first, second, marker, texts) in [
@@ -293,19 +293,19 @@ fn a_step_that_a_later_one_came_after_is_finished_if_it_was_seen() {
             assert_eq!(names, [first, second]);
             Steps::check(dir.path(), &rule(), seen.finished.first().unwrap()).unwrap();
         }
-        // One who comes later does not know whether it was: it may be half rewritten.
+        // A new watch does not know whether it was named: it may be half rewritten.
         let mut steps = Steps::new(dir.path(), rule());
         for now in 0..3 {
             assert_eq!(steps.look(at(now)).unwrap().passed, [first]);
         }
-        // Nor is it what was seen when something in it changes.
+        // If something in it changes, it is no longer what was seen.
         let mut steps = Steps::new(dir.path(), rule());
         write(&marker, texts[0]);
         steps.look(at(0)).unwrap();
         write(&dir.path().join(first).join("w"), "other");
         write(&marker, texts[1]);
         assert_eq!(steps.look(at(1)).unwrap().passed, [first]);
-        // One whose coordinator wrote that it is complete needs no other one.
+        // If its coordinator wrote that it is complete, nothing else is needed.
         let metadata = dir.path().join(first).join(".metadata");
         write(&metadata, PICKLE);
         write(&marker, texts[1]);

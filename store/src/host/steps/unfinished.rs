@@ -8,41 +8,41 @@ use crate::shown::shown;
 /// A step that is not finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfinished {
-    /// What it is called, on one line.
+    /// Its name, on one line.
     pub name: String,
-    /// Why it is not.
+    /// Why it is not finished.
     pub why: NotYet,
 }
 
 /// What is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotYet {
-    /// Its writer does not say so yet, or it changed just now.
+    /// Its writer has not declared it finished yet, or it changed just now.
     Written,
-    /// Files came after its marker a moment ago: others may still write.
+    /// Files came shortly after its marker, so others may still write.
     Late,
-    /// There is no file in it.
+    /// It has no files.
     Empty,
-    /// Its marker is of what was there before: this file of the step is newer.
+    /// Its marker belongs to what was there before: a file is newer.
     Older {
         /// The marker.
         mark: PathBuf,
-        /// From the step on.
+        /// The newer file, relative to the step.
         file: Vec<u8>,
     },
-    /// Something in it went when its marker was there: it is being deleted, or rewritten.
+    /// Entries were removed after its marker was written: it is being deleted, or rewritten.
     Thinned {
         /// The marker.
         mark: PathBuf,
     },
-    /// An index in it, from the step on, names a file that is not there.
+    /// An index names a file that does not exist.
     Lacks {
-        /// The index.
+        /// The index, relative to the step.
         index: Vec<u8>,
-        /// As it names it.
+        /// The file, as the index names it.
         lacks: String,
     },
-    /// This file of it, from the step on, is cut off, or cannot be read.
+    /// This file, relative to the step, is truncated or unreadable.
     Torn(Vec<u8>),
 }
 

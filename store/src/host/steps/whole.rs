@@ -1,8 +1,8 @@
-//! Whole: whether files of tensors end where they say that they end. A file that is cut off there was not finished.
+//! Whether files of tensors are complete, by what they say of their own length. A truncated file was not finished.
 //!
-//! safetensors say in their head how long they are, and arrays of NumPy of what they are; archives (of PyTorch and NumPy)
-//! have their directory at the end, and say where it is. An index names the files that are beside it. Of other files
-//! nothing is known.
+//! The header of a safetensors file says how long the file is; the header of a NumPy array gives its shape. Archives
+//! (of PyTorch and NumPy) have their directory at the end. An index names files beside it. Nothing is known of other
+//! files.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,27 +12,27 @@ use std::path::Path;
 use super::NotYet;
 use crate::host::walk::{Item, walk};
 
-/// The longest head of a safetensors file that is looked at.
+/// The longest header of a safetensors file that is read.
 const HEAD_BYTES_MAX: u64 = 128 << 20;
-/// How an archive begins, and how the record at its end does.
+/// The first bytes of an archive, and of the record at its end.
 const ARCHIVE: [u8; 4] = *b"PK\x03\x04";
 const ARCHIVE_END: [u8; 4] = *b"PK\x05\x06";
-/// That record has so many bytes, and a comment.
+/// The length of that record, and the most with a comment.
 const ARCHIVE_END_BYTES: usize = 22;
 const ARCHIVE_END_BYTES_MAX: u64 = 22 + (1 << 16);
-/// A place that another record says, because it has no room here.
+/// A value that another record holds, because there is no room for it here.
 const ELSEWHERE: u32 = u32::MAX;
-/// How an array of NumPy begins, and the longest text behind that which is looked at.
+/// The first bytes of a NumPy array, and the longest header that is read.
 const ARRAY: &[u8] = b"\x93NUMPY";
 const ARRAY_HEAD_BYTES_MAX: u64 = 1 << 20;
-/// Files that always begin with something.
+/// Name endings of PyTorch files, which always begin with a known magic.
 const PYTORCH: [&[u8]; 2] = [b".pt", b".pth"];
 
-/// Files that name those in which the tensors are.
+/// Name endings of indexes, which name the files of tensors.
 const INDEXES: [&[u8]; 2] = [b".safetensors.index.json", b".bin.index.json"];
 const INDEX_BYTES_MAX: u64 = 64 << 20;
 
-/// What is wrong with the first file in `step` that is torn or cannot be read, or that names one that is not there.
+/// The defect of the first file in `step` that is torn or unreadable, or that names a missing file.
 pub(super) fn torn(step: &Path) -> Option<NotYet> {
     let mut items = match walk(step, super::options()) {
         Ok(items) => items,
@@ -96,7 +96,7 @@ fn is_file_whole(file: &File, name: &[u8], size: u64) -> bool {
     !name.ends_with(b".npz") && (!is_pytorch || may_be_pickled)
 }
 
-/// The head is a length, and JSON with the ends of all tensors behind it.
+/// Checks a length, and JSON that gives the ends of all tensors.
 fn is_safetensors_whole(file: &File, size: u64) -> Option<bool> {
     let mut len = [0; 8];
     file.read_exact_at(&mut len, 0).ok()?;
@@ -114,7 +114,7 @@ fn is_safetensors_whole(file: &File, size: u64) -> Option<bool> {
     Some(8_u64.checked_add(len)?.checked_add(end)? == size)
 }
 
-/// The head is a length, and a text that tells type and shape. More may be behind one array.
+/// Checks a length, and a text that gives type and shape. More data may follow one array.
 fn is_array_whole(file: &File, size: u64) -> Option<bool> {
     let mut head = [0; 10];
     file.read_exact_at(&mut head, 0).ok()?;
@@ -134,18 +134,18 @@ fn is_array_whole(file: &File, size: u64) -> Option<bool> {
     let mut text = vec![0; usize::try_from(len.min(ARRAY_HEAD_BYTES_MAX)).ok()?];
     file.read_exact_at(&mut text, begin).ok()?;
     let text = String::from_utf8_lossy(&text);
-    // Nothing is known of objects, and of records.
+    // The length of arrays of objects and of records is unknown.
     Some(array_bytes(&text).is_none_or(|bytes| bytes <= data))
 }
 
-/// Bytes of an array of which this is told, like `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
+/// The length of an array with a header like `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
 fn array_bytes(head: &str) -> Option<u64> {
     let value = |key| Some(head.split_once(key)?.1.trim_start_matches([':', ' ']));
     let kind = value("'descr'")?.strip_prefix('\'')?;
     let kind = kind.trim_start_matches(['<', '>', '|', '=']);
     let digits = |text: &str| -> String { text.chars().take_while(char::is_ascii_digit).collect() };
     let width: u64 = digits(kind.get(1..)?).parse().ok()?;
-    // Text has four bytes for each character.
+    // Text has four bytes per character.
     let width = if kind.starts_with('U') {
         width.checked_mul(4)?
     } else {
@@ -161,7 +161,7 @@ fn array_bytes(head: &str) -> Option<u64> {
     })
 }
 
-/// The record at the end ends with the file, and the directory that it tells of is before it.
+/// Checks that the record at the end ends with the file, and that the directory is before it.
 fn is_archive_whole(file: &File, size: u64) -> Option<bool> {
     let len = size.min(ARCHIVE_END_BYTES_MAX);
     let mut end = vec![0; usize::try_from(len).ok()?];

@@ -1,4 +1,4 @@
-//! Open directories, and paths for messages that cost nothing until there is a message.
+//! Open directories, with paths for messages that cost nothing until they are needed.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,12 +14,12 @@ use rustix::io::Errno;
 use super::Stat;
 use crate::error::{Error, Result};
 
-/// An open directory. What is opened through it is in it, wherever it was moved meanwhile.
+/// An open directory. Files that are opened through it are in it, wherever it was moved meanwhile.
 #[derive(Debug)]
 pub struct Dir {
     fd: OwnedFd,
     trail: Arc<Trail>,
-    /// Whether reading may leave the time of last access alone; only owners may.
+    /// Whether reading may leave the time of last access unchanged, which only owners may request.
     keeps_atime: AtomicBool,
 }
 
@@ -31,7 +31,7 @@ struct Trail {
 }
 
 impl Dir {
-    /// Opens the directory at `path`, the last component of which may be a symlink.
+    /// Opens the directory at `path`; only its last component may be a symlink.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = fs::open(path, flags, Mode::empty())
@@ -47,7 +47,7 @@ impl Dir {
         })
     }
 
-    /// Its path as the walk came here, for messages.
+    /// The path by which the walk reached it, for messages.
     pub fn path(&self) -> PathBuf {
         self.trail.path()
     }
@@ -57,11 +57,11 @@ impl Dir {
         self.path().join(OsStr::from_bytes(name))
     }
 
-    /// Opens the file `name` for reading; never through a symlink, and never waiting for a named pipe. It
-    /// may be another file than the one that was listed: compare [`Stat::of_file`].
+    /// Opens the file `name` for reading, never through a symlink, and without waiting for a named pipe. It may be
+    /// another file than the listed one: compare [`Stat::of_file`].
     ///
     /// # Errors
-    /// When it is gone, a symlink by now, or may not be read.
+    /// When it is missing, is a symlink by now, or may not be read.
     pub fn open_file(&self, name: &[u8]) -> Result<File> {
         let opened = self.open_at(name, OFlags::NONBLOCK | OFlags::NOCTTY);
         opened
@@ -69,10 +69,10 @@ impl Dir {
             .map_err(|errno| failed("open", &self.path_of(name), errno))
     }
 
-    /// What `name` is, itself and not what it points to.
+    /// Returns the attributes of `name`, without following it.
     ///
     /// # Errors
-    /// When it is gone, or the directory may not be searched.
+    /// When it is missing, or the directory may not be searched.
     pub fn stat(&self, name: &[u8]) -> Result<Stat> {
         let found = fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW);
         found
@@ -97,7 +97,7 @@ impl Dir {
         Ok(self.beside(fd, Arc::new(trail)))
     }
 
-    /// The directory that this one is in now, under the path by which the walk knew it.
+    /// Opens the current parent of this directory, under the path that the walk knew.
     pub(super) fn open_parent(&self) -> Result<Self> {
         let parent = self.trail.parent.as_ref().unwrap_or(&self.trail);
         let opened = self.open_at(b"..", OFlags::DIRECTORY);
@@ -156,7 +156,7 @@ impl Trail {
 }
 
 impl Drop for Trail {
-    /// One after another: a recursion as deep as the tree would overflow the stack.
+    /// Drops the names in a loop: a recursion as deep as the tree would overflow the stack.
     fn drop(&mut self) {
         let mut above = self.parent.take();
         while let Some(mut trail) = above.and_then(Arc::into_inner) {
@@ -165,7 +165,7 @@ impl Drop for Trail {
     }
 }
 
-/// What the system said about `path`. A want of descriptors or memory says nothing about the path itself.
+/// The error of a system call about `path`. A lack of descriptors or memory says nothing about the path itself.
 pub(super) fn failed(doing: &str, path: &Path, errno: Errno) -> Error {
     if let Errno::MFILE | Errno::NFILE | Errno::NOMEM = errno {
         let error = Error::unavailable(format!("{doing} {}", path.display()));

@@ -7,11 +7,11 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::error::{Error, Result};
 
-/// A list of globs, over paths from a tree's root on; of those that match a path the last one counts.
+/// A list of globs over paths relative to a tree's root. If several match a path, the last one decides.
 ///
-/// `*` and `?` match within a name, `**/` any number of directories. A glob without `/` matches names at any
-/// depth; one with `/` at its beginning or inside matches paths from the root on; one that ends in `/` matches
-/// directories only; one that begins with `!` takes back what those before it matched.
+/// `*` and `?` match within a name, `**/` any number of directories. A glob without `/` matches names at any depth. One
+/// with `/` at its beginning or inside matches paths from the root. One that ends in `/` matches only directories. One
+/// that begins with `!` cancels earlier matches.
 #[derive(Clone, Debug)]
 pub struct Globs(Gitignore);
 
@@ -22,13 +22,13 @@ impl Default for Globs {
 }
 
 impl Globs {
-    /// The list of `globs`; an empty one matches nothing.
+    /// Parses the list; an empty one matches nothing.
     ///
     /// # Errors
-    /// Invalid input, naming the glob that makes no sense.
+    /// Invalid input, naming the invalid glob.
     pub fn new(globs: &[impl AsRef<str>]) -> Result<Self> {
         let mut list = GitignoreBuilder::new("");
-        // A class that nobody closed is a slip of the pen, and never meant for itself.
+        // An unclosed class is always a mistake.
         list.allow_unclosed_class(false);
         for glob in globs.iter().map(AsRef::as_ref) {
             let text = glob.strip_prefix('!').unwrap_or(glob);
@@ -48,8 +48,7 @@ impl Globs {
         })?))
     }
 
-    /// Whether `path`, relative to the root, is matched by itself; what is in a matched directory is the
-    /// caller's affair.
+    /// Whether a glob matches `path` itself, relative to the root. The caller handles what is in a matched directory.
     pub fn is_match(&self, path: &[u8], is_dir: bool) -> bool {
         // The root has no name that a glob could match.
         !self.is_empty()
@@ -57,7 +56,7 @@ impl Globs {
             && self.0.matched(OsStr::from_bytes(path), is_dir).is_ignore()
     }
 
-    /// A glob that matches `text` alone, to be put behind a `/`.
+    /// A glob that matches only `text`, to be used after a `/`.
     pub fn escape(text: &str) -> String {
         let mut glob = String::with_capacity(text.len());
         for c in text.chars() {
@@ -70,7 +69,7 @@ impl Globs {
         glob
     }
 
-    /// Whether nothing matches.
+    /// Whether the list matches nothing.
     pub fn is_empty(&self) -> bool {
         self.0.num_ignores() == 0
     }
@@ -115,7 +114,7 @@ mod tests {
             assert_eq!(globs.is_match(path.as_bytes(), is_dir), expected, "{path}");
         }
         assert!(globs.is_match(b"\xff\xfe.pyc", false));
-        // A byte is a character to `?`, whatever it says.
+        // `?` takes any byte for a character.
         for glob in ["caf?", "/d/*", "[!a]af\\*", "**/caf*", "d/", "ca[!x]?"] {
             let globs = Globs::new(&[glob]).unwrap();
             let path: (&[u8], bool) = match glob {

@@ -1,13 +1,12 @@
-//! Walks over directory trees: depth first, every directory before what is in it, names in the order
-//! of their bytes. Nothing is read but names, targets of symlinks and what `stat` says.
+//! Walks over directory trees: depth first, every directory before its content, names in the order of their bytes. Only
+//! names, targets of symlinks and attributes are read.
 //!
-//! Every step goes from an open directory to a name in it and follows no symlink, so that a path whose
-//! components are renamed or replaced meanwhile cannot lead elsewhere; only the root may be a symlink.
-//! What is neither file nor directory nor symlink, cannot be read or disappears is an error that names it.
+//! Every step goes from an open directory to a name in it and follows no symlink, so a path whose components are
+//! renamed or replaced meanwhile cannot lead elsewhere. Only the root may be a symlink. Anything other than a file,
+//! directory or symlink, or that cannot be read or disappears, is an error that names it.
 //!
-//! Memory follows the depth and the names of the directories on the way down, never the number of
-//! files. At most 128 directories are kept open for the walk itself; each item
-//! keeps its own directory open, so queues of items must be bounded.
+//! Memory depends on the depth and on the names of the directories above, never on the number of files. The walk itself
+//! keeps at most 128 directories open. Each item keeps its own directory open, so queues of items must be bounded.
 
 mod dir;
 mod globs;
@@ -33,8 +32,8 @@ pub use self::stat::Stat;
 use crate::error::{Error, Kind, Result};
 use crate::remedy::Remedy;
 
-/// Most directories that a walk keeps open on the way down; those further up are closed, and opened
-/// again as the parent of the directory below them.
+/// Most directories that a walk keeps open above the current one. Higher ones are closed, and opened again as the
+/// parent of the directory below them.
 const OPEN_DIRS_MAX: usize = 128;
 
 /// One step of a walk. The item after `Enter` is the first one in that directory.
@@ -46,7 +45,7 @@ pub enum Item {
         name: Vec<u8>,
         /// The directory itself.
         dir: Arc<Dir>,
-        /// As it was when it was opened.
+        /// Its attributes when it was opened.
         stat: Stat,
     },
     /// A regular file.
@@ -55,73 +54,73 @@ pub enum Item {
         dir: Arc<Dir>,
         /// Its name there.
         name: Vec<u8>,
-        /// As it was when it was found.
+        /// Its attributes when it was found.
         stat: Stat,
     },
     /// A symbolic link.
     Symlink {
         /// Its name.
         name: Vec<u8>,
-        /// Where it points, verbatim.
+        /// Its target, verbatim.
         target: Vec<u8>,
-        /// Of the link, not of what it points to.
+        /// The attributes of the link itself.
         stat: Stat,
     },
-    /// The end of the directory that was entered last and not left yet.
+    /// The end of the innermost open directory.
     Leave,
-    /// What would have ended the walk without [`WalkOptions::skip_unreadable`].
+    /// An error that would have ended the walk without [`WalkOptions::skip_unreadable`].
     Skipped {
-        /// What is missing from the walk, with everything in it.
+        /// The path that is missing from the walk, with everything below it.
         path: PathBuf,
         /// Why.
         error: Error,
     },
 }
 
-/// Rules about what a walk passes over that globs cannot say.
+/// Rules that globs cannot express about what a walk skips.
 pub trait Filter: fmt::Debug + Send + Sync {
-    /// Whether `path`, from the root on, stays out with everything in it. Asked once for each name.
+    /// Whether `path`, relative to the root, is left out with everything in it. Called once for each name.
     fn is_out(&self, path: &[u8], is_dir: bool) -> bool;
 }
 
 /// What a walk leaves out.
 #[derive(Clone, Debug, Default)]
 pub struct WalkOptions {
-    /// What these match is passed over in silence, directories with everything in them.
+    /// What these match is silently skipped, directories with everything in them.
     pub exclude: Globs,
-    /// So is what this says.
+    /// What this filter leaves out is skipped as well.
     pub filter: Option<Arc<dyn Filter>>,
-    /// Go on after what cannot be read, and say so by [`Item::Skipped`].
+    /// Continue after entries that cannot be read, and report them as [`Item::Skipped`].
     pub skip_unreadable: bool,
 }
 
-/// A walk under way; it ends after the first error.
+/// A walk in progress; it ends after the first error.
 #[derive(Debug)]
 pub struct FileWalk {
     options: WalkOptions,
-    /// The first item, until it is taken.
+    /// The first item, until it is returned.
     first: Option<Item>,
     stack: Vec<Frame>,
-    /// Path of the last item from the root on.
+    /// The path of the last item, relative to the root.
     path: Vec<u8>,
-    /// Names that were excluded.
+    /// How many names were excluded.
     passed_over: u64,
-    /// Whether it ever went elsewhere: only then can it come back to where it is.
+    /// Whether it ever followed a symlink: only then can it come to a directory that it is already in.
     was_elsewhere: bool,
-    /// Directories on the way down that stay open.
+    /// Most directories that stay open.
     open_dirs_max: usize,
 }
 
-/// A directory on the way down.
+/// A directory that the walk is in.
 #[derive(Debug)]
 struct Frame {
-    /// `None` while it is closed for want of descriptors; never for the last one.
+    /// `None` while it is closed to save descriptors; never for the innermost one.
     dir: Option<Arc<Dir>>,
-    /// Device and inode, by which it is known again.
+    /// Device and inode, which identify it.
     identity: (u64, u64),
     names: Names,
     path_len: usize,
-    /// It was entered from elsewhere, so that the directory above is not the one that it lies in.
+    /// Whether it was entered from elsewhere, so that the frame above is not its parent directory.
     is_elsewhere: bool,
 }
 
@@ -133,11 +132,11 @@ pub(crate) fn open_max() -> usize {
     })
 }
 
-/// Starts a walk of the directory or single file `root`, which may be a symlink to either. A single file
-/// is the one item of its walk.
+/// Starts a walk of the directory or single file `root`, which may be a symlink to either. A single file is the only
+/// item of its walk.
 ///
 /// # Errors
-/// When the root cannot be opened, or is neither directory nor file.
+/// When the root cannot be opened, or is neither a directory nor a file.
 pub fn walk(root: &Path, options: WalkOptions) -> Result<FileWalk> {
     let mut walk = FileWalk {
         options,
@@ -158,22 +157,22 @@ pub fn walk(root: &Path, options: WalkOptions) -> Result<FileWalk> {
 }
 
 impl FileWalk {
-    /// Path of the last item from the root on: names with `/` between them, empty for the root. After
-    /// [`Item::Leave`] it is the path of the directory that the walk is back in.
+    /// The path of the last item relative to the root: names joined by `/`, empty for the root. After [`Item::Leave`],
+    /// it is the path of the directory to which the walk has returned.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// Names that globs or the filter passed over so far.
+    /// How many names globs or the filter have excluded so far.
     pub fn passed_over(&self) -> u64 {
         self.passed_over
     }
 
-    /// Goes into the directory at `path`, wherever that is, in the place of the symlink `name` that was the
-    /// last item. Returns the item, and by which device and inode the directory is known.
+    /// Enters the directory at `path`, anywhere, in place of the symlink `name` that was the last item. Returns the
+    /// item, and the device and inode of the directory.
     ///
     /// # Errors
-    /// When it cannot be opened, or the walk is in it already.
+    /// When it cannot be opened, or the walk is already in it.
     pub fn descend(&mut self, name: Vec<u8>, path: &Path) -> Result<(Item, (u64, u64))> {
         let dir = Dir::open(path)?;
         let stat = dir.own_stat()?;
@@ -186,10 +185,10 @@ impl FileWalk {
         Ok((item, id))
     }
 
-    /// Leaves the directory that was the last item, and passes over what is in it: no item comes of it any more.
+    /// Leaves the directory that was the last item, and skips its content.
     ///
     /// # Errors
-    /// When the directory above cannot be gone back to.
+    /// When the directory above cannot be opened again.
     pub fn turn_back(&mut self) -> Result<()> {
         self.leave().map(drop)
     }
@@ -229,7 +228,7 @@ impl FileWalk {
         }
     }
 
-    /// The item for one name, or nothing when it is excluded; the name comes back with an error.
+    /// Returns the item for one name, or none if it is excluded. An error also returns the name.
     fn visit(
         &mut self,
         dir: &Arc<Dir>,
@@ -254,7 +253,7 @@ impl FileWalk {
         }
     }
 
-    /// What a name stands for. Some file systems do not say in the directory what kind of thing it is.
+    /// Finds out what a name is. Some file systems do not store the kind in the directory.
     fn look_at(&self, dir: &Arc<Dir>, name: &[u8], kind: FileType) -> Result<Option<Found>> {
         let exclude = &self.options.exclude;
         let mut stat = None;
@@ -284,7 +283,7 @@ impl FileWalk {
         }
     }
 
-    /// Goes down into `dir`, which [`Self::path`] names already.
+    /// Enters `dir`; [`Self::path`] already includes it.
     fn push(&mut self, name: Vec<u8>, dir: Dir) -> Result<Item> {
         let stat = dir.own_stat()?;
         self.check_no_circle(&dir, (stat.dev, stat.ino))?;
@@ -300,7 +299,7 @@ impl FileWalk {
             is_elsewhere: false,
         });
         let closed = self.stack.len().checked_sub(self.open_dirs_max + 1);
-        // One that was left for a directory elsewhere cannot be found again from there.
+        // A directory that was left for one elsewhere cannot be found again from there.
         let is_left = closed.and_then(|index| self.stack.get(index + 1));
         if !is_left.is_some_and(|below| below.is_elsewhere)
             && let Some(frame) = closed.and_then(|index| self.stack.get_mut(index))
@@ -310,7 +309,7 @@ impl FileWalk {
         Ok(Item::Enter { name, dir, stat })
     }
 
-    /// Refuses to go into a directory that the walk is in. Without a symlink on the way that cannot be.
+    /// Refuses to enter a directory that the walk is already in. Without symlinks that is impossible.
     fn check_no_circle(&self, dir: &Dir, id: (u64, u64)) -> Result<()> {
         if !self.was_elsewhere || !self.stack.iter().any(|frame| frame.identity == id) {
             return Ok(());
@@ -322,8 +321,8 @@ impl FileWalk {
         .hint(Remedy::ExcludeLink))
     }
 
-    /// Goes up. A parent that was closed is opened again by way of its child and must be the same one:
-    /// a directory that was moved away meanwhile has another parent.
+    /// Goes up. A closed parent is opened again through its child and must be the same directory: a directory that was
+    /// moved meanwhile has another parent.
     fn leave(&mut self) -> Result<Item> {
         let left = self.stack.pop();
         let Some(parent) = self.stack.last_mut() else {
@@ -373,8 +372,8 @@ enum Found {
     Symlink(Vec<u8>, Stat),
 }
 
-/// The file that `root` leads to, found in its true directory, by its true name: the one item of a walk
-/// whose root is a file.
+/// Returns the file that `root` leads to, with its true directory and name: the only item of a walk whose root is a
+/// file.
 ///
 /// # Errors
 /// When it leads to nothing, or to no regular file.
@@ -410,9 +409,9 @@ fn special(path: &Path, kind: FileType) -> Error {
     Error::invalid(message).hint("exclude it, or skip what cannot be read")
 }
 
-/// The order in which a walk comes to two paths relative to its root: name by name, by bytes.
+/// The order in which a walk visits two paths relative to its root: name by name, by bytes.
 pub fn compare_paths(a: &[u8], b: &[u8]) -> Ordering {
-    // A name ends before it goes on: the separator is less than any byte of a name.
+    // A name sorts before longer ones that begin with it: the separator is less than any byte of a name.
     let rank = |byte: &u8| {
         if *byte == b'/' {
             0

@@ -1,4 +1,4 @@
-//! The names in one directory, sorted by their bytes and kept in one piece of memory.
+//! The names in one directory, sorted by their bytes and kept in one block of memory.
 
 use std::cmp::Reverse;
 
@@ -9,14 +9,14 @@ use super::Dir;
 use super::dir::failed;
 use crate::error::Result;
 
-/// Bytes of directory entries that the system is asked for at a time.
+/// Bytes of directory entries that one system call requests.
 const READ_BYTES: usize = 32 << 10;
 
 /// Names that have not been taken yet.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     bytes: Vec<u8>,
-    /// Largest name first, so that the next one is taken from the end.
+    /// The largest name first, so that the next one is taken from the end.
     places: Vec<Place>,
 }
 
@@ -28,7 +28,7 @@ struct Place {
 }
 
 impl Names {
-    /// All names in `dir` but `.` and `..`.
+    /// Reads all names in `dir` except `.` and `..`.
     pub(super) fn read(dir: &Dir) -> Result<Self> {
         let mut names = Self::default();
         names
@@ -39,7 +39,7 @@ impl Names {
         Ok(names)
     }
 
-    /// The next name and, where the directory tells, its kind.
+    /// Returns the next name and, if the directory stores it, its kind.
     pub(super) fn take(&mut self) -> Option<(Vec<u8>, FileType)> {
         let place = self.places.pop()?;
         Some((name_of(&self.bytes, place).to_vec(), place.kind))

@@ -1,4 +1,4 @@
-//! Holes in files: ranges of zeros that take no room and need not be read.
+//! Holes in files: ranges of zeros that take no space and need not be read.
 
 use std::fs::File;
 use std::io;
@@ -6,14 +6,14 @@ use std::io;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-/// The next range of `file` at or behind `offset` that may hold something else than zeros, as its first
-/// byte and the byte behind its last; (`len`, `len`) when there is none before `len`, the file's size. Where
-/// the file system knows nothing about holes, all is data. Moves the file's position.
+/// Returns the next range of `file` at or after `offset` that may hold anything except zeros: its first byte, and the
+/// byte behind its last. Returns (`len`, `len`) if there is none before `len`, the file's size. On a file system
+/// without holes, everything is data. Moves the file's position.
 ///
-/// A file that is truncated meanwhile looks as if it ended in a hole: compare its size afterwards.
+/// If the file is truncated meanwhile, it seems to end in a hole: compare its size afterwards.
 ///
 /// # Errors
-/// When the system fails to look.
+/// When the system call fails.
 pub fn next_data(file: &File, offset: u64, len: u64) -> io::Result<(u64, u64)> {
     let start = match seek(file, SeekFrom::Data(offset)) {
         Ok(start) => start.min(len),

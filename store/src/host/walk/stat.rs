@@ -1,4 +1,4 @@
-//! What the system knows about a file, reduced to what this library asks.
+//! The attributes of a file that this library needs.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,14 +9,14 @@ use super::dir::failed;
 use crate::error::Result;
 use crate::format::Time;
 
-/// What the system knows about a file, directory or symlink.
+/// The attributes of a file, directory or symlink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When its bytes changed, as anybody may have set it.
+    /// The last change of its bytes; anybody can set this time.
     pub mtime: Time,
-    /// When anything about it changed; only the system sets it.
+    /// The last change of anything about it; only the system sets this time.
     pub ctime: Time,
     /// Inode number.
     pub ino: u64,
@@ -24,35 +24,35 @@ pub struct Stat {
     pub dev: u64,
     /// Kind and permissions.
     pub mode: u32,
-    /// The user whom it belongs to.
+    /// The user that owns it.
     pub uid: u32,
-    /// The group that it belongs to.
+    /// The group that owns it.
     pub gid: u32,
-    /// Names that it has.
+    /// The number of its hard links.
     pub nlink: u64,
     /// Blocks of 512 bytes that it takes on disk.
     pub blocks: u64,
 }
 
 impl Stat {
-    /// Of what `path` leads to, symlinks followed.
+    /// The attributes of what `path` leads to; follows symlinks.
     pub(crate) fn of_path(path: &Path) -> Result<Self> {
         fs::stat(path)
             .map(Self::from)
             .map_err(|errno| failed("look at", path, errno))
     }
 
-    /// Of an open file; `path` names it in errors.
+    /// The attributes of an open file; errors mention `path`.
     ///
     /// # Errors
-    /// When the system has nothing to say about it.
+    /// When the system call fails.
     pub fn of_file(file: &File, path: &Path) -> Result<Self> {
         fs::fstat(file)
             .map(Self::from)
             .map_err(|errno| failed("look at", path, errno))
     }
 
-    /// Whether it has holes: it takes less room than its size.
+    /// Whether it has holes: it takes less space than its size.
     pub fn is_sparse(&self) -> bool {
         self.blocks.saturating_mul(512) < self.size
     }
@@ -67,7 +67,7 @@ impl Stat {
         self.mode & 0o100 != 0
     }
 
-    /// The same, but executable only if it may be.
+    /// The same attributes, executable only if `may_execute` allows it.
     #[must_use]
     pub fn as_program(mut self, may_execute: bool) -> Self {
         if !may_execute {
@@ -76,7 +76,7 @@ impl Stat {
         self
     }
 
-    /// File, directory, symlink or something else.
+    /// The kind: file, directory, symlink or something else.
     pub(super) fn file_type(&self) -> FileType {
         FileType::from_raw_mode(self.mode)
     }
@@ -99,7 +99,7 @@ impl From<fs::Stat> for Stat {
     }
 }
 
-/// The fields have other types on other systems; none is ever negative.
+/// Converts a number; the fields have other types on other systems, but are never negative.
 fn number(value: impl TryInto<u64>) -> u64 {
     value.try_into().unwrap_or(0)
 }

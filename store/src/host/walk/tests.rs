@@ -1,4 +1,4 @@
-//! Walks over real directories, some of which change under the walk.
+//! Walks over real directories, some of which change during the walk.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ fn touch(path: impl AsRef<Path>) {
     fs::write(path, b"x").unwrap();
 }
 
-/// One line for each item: what it is and its path from the root on.
+/// One line for each item: its kind, and its path relative to the root.
 fn lines(walk: &mut FileWalk) -> Vec<String> {
     let mut lines = Vec::new();
     while let Some(item) = walk.next() {
@@ -228,7 +228,7 @@ fn what_is_replaced_by_a_symlink_or_pipe_leads_nowhere() {
     assert_eq!(error.to_string(), format!("open {}/file", root.display()));
     fs::remove_file(root.join("file")).unwrap();
     mkfifoat(CWD, root.join("file"), Mode::RWXU).unwrap();
-    // Does not wait for somebody to write into it.
+    // Does not wait for somebody to write to it.
     let opened = Stat::of_file(&dir.open_file(b"file").unwrap(), root).unwrap();
     assert_eq!(opened.file_type(), FileType::Fifo);
 }
@@ -249,7 +249,7 @@ fn a_tree_that_is_renamed_is_walked_to_its_end() {
     );
 }
 
-/// Makes `depth` directories named `d`, one in the other, each with a file `z`; the last is returned.
+/// Makes `depth` nested directories named `d`, each with a file `z`; returns the innermost.
 fn deep(root: &Path, depth: usize) -> OwnedFd {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
     let mut dir = openat(CWD, root, flags, Mode::empty()).unwrap();
@@ -291,7 +291,7 @@ fn deep_trees_need_few_descriptors() {
     }
     assert_eq!((entered, files, left), (depth + 1, depth, depth + 1));
     assert_eq!(most, OPEN_DIRS_MAX);
-    // The temporary's own way of removing needs a descriptor for each level.
+    // Removing the temporary directory in the usual way takes a descriptor for each level.
     for _ in 0..depth {
         dir = openat(&dir, "..", OFlags::DIRECTORY, Mode::empty()).unwrap();
         unlinkat(&dir, "d", AtFlags::REMOVEDIR).unwrap();
