@@ -1,8 +1,8 @@
 //! Folding: if a commit finds many small segments, it merges some of them into its own.
 //!
-//! So a store that nobody collects has few segments, however many versions were put. Segments of about one size wait
-//! until there are enough of them to make one of the next size: each byte is written again once for each size, which
-//! is O(log n) times. What is folded is dropped by the entry that adds the whole; the collector deletes it.
+//! So even without a collector, a store has few segments, however many versions are put. Segments of about one size
+//! wait until there are enough of them to make one of the next size: each byte is written once for each size, which is
+//! O(log n) times. The entry that adds the new segment drops the folded ones; a collector deletes them.
 
 use std::collections::HashSet;
 
@@ -13,22 +13,22 @@ use crate::id::SegmentId;
 use crate::index::{OpenSegment, merge};
 use crate::log;
 
-/// Bytes of the largest segments of the first size.
+/// Most bytes of a segment of the smallest size.
 const FIRST_BYTES: u64 = 4 << 10;
-/// Each size is so many times the one before.
+/// The ratio of one size to the one before.
 const RATIO: u64 = 8;
-/// Most segments that one commit folds. The rest waits for the next one.
+/// Most segments that one commit folds. The rest waits for the next commit.
 const SEGMENTS_MAX: usize = 256;
-/// Most bytes that one commit folds: what is larger than some of that is left to collectors.
+/// Most bytes that one commit folds. Larger segments are left to collectors.
 const BYTES_MAX: u64 = 64 << 20;
-/// The same where segments must be fetched first.
+/// The same if segments must be fetched first.
 const FAR_BYTES_MAX: u64 = 8 << 20;
 
 /// A segment that is uploaded, and the changes that make it live.
 pub(super) struct Uploaded {
     pub(super) segment: SegmentId,
     pub(super) changes: Vec<Change>,
-    /// Whether some of its frames are deltas: its own, or those of what it stands for.
+    /// Whether some of its frames, or of the folded segments' frames, are deltas.
     pub(super) has_deltas: bool,
 }
 
@@ -41,15 +41,15 @@ impl Uploaded {
         }
     }
 
-    /// Whether it stands for others, too.
+    /// Whether other segments are folded into it.
     pub(super) fn is_fold(&self) -> bool {
         self.changes.len() > 1
     }
 }
 
 impl Session<'_> {
-    /// The live segments that the next commit folds. Where there are any, the newest state is read before, since
-    /// others fold them as well.
+    /// Selects the live segments that the next commit folds. If there are any, reads the newest state first, since
+    /// other writers fold them as well.
     pub(super) fn due(&self, written: &mut Written) -> Result<HashSet<SegmentId>> {
         if self.due_now(written).is_empty() {
             return Ok(HashSet::new());
@@ -70,8 +70,8 @@ impl Session<'_> {
         due.into_iter().collect()
     }
 
-    /// Uploads a segment over the packs that are in none, and all that the segments `folded` offer. A segment that
-    /// cannot be folded is no reason not to commit.
+    /// Uploads a segment over the packs that are in none yet, and everything that the segments `folded` offer. If a
+    /// segment cannot be folded, the commit continues without a fold.
     pub(super) fn fold(
         &self,
         written: &mut Written,
@@ -114,9 +114,9 @@ impl Session<'_> {
     }
 }
 
-/// The live segments that a commit of `own` bytes of segment folds into it, where so many of one size make the next.
+/// The live segments to fold into a commit's segment of `own` bytes: enough of one size to make one of the next.
 pub(super) fn due(state: &State, own: u64, enough: usize, is_far: bool) -> Vec<SegmentId> {
-    // Those of passes under way stay apart, since they are spared as such.
+    // Segments of unfinished passes are left alone, since collectors spare them as such.
     let ended = state
         .segments
         .iter()
@@ -131,7 +131,7 @@ pub(super) fn due(state: &State, own: u64, enough: usize, is_far: bool) -> Vec<S
         while let Some(small) = left.next_if(|(bytes, _)| *bytes < limit) {
             group.push(small);
         }
-        // What is written anyway counts where it lands.
+        // The new segment counts among the segments of its size.
         let is_one_more =
             own + bytes < limit && (limit == FIRST_BYTES || own + bytes >= limit / RATIO);
         if !group.is_empty() && group.len() + usize::from(is_one_more) >= enough {
@@ -166,7 +166,7 @@ mod tests {
         bytes
     }
 
-    /// One put with folding: bytes that it writes.
+    /// Simulates a put with folding, and returns the bytes that it writes.
     fn folding_put(state: &mut State, bytes: u64) -> u64 {
         let folded = due(state, bytes, ENOUGH, false);
         let old = folded.iter().filter_map(|id| state.segments.remove(id));
@@ -230,7 +230,7 @@ mod tests {
         }
         assert!(due(&state, OWN, ENOUGH, false).is_empty());
         put(&mut state, OWN);
-        // One more of the first size, and what becomes of them is the last of the second.
+        // With one more of the first size, the result is the last one that the second size needs.
         assert_eq!(due(&state, OWN, ENOUGH, false).len(), 2 * ENOUGH - 2);
     }
 }

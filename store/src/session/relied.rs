@@ -1,5 +1,4 @@
-//! What one pass counts on to stay: chunks that it deduplicated against, those that it committed
-//! itself, and whole versions.
+//! What one pass relies on: chunks that it deduplicated against, chunks that it committed itself, and whole versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,19 +12,19 @@ use crate::index::{Index, OpenSegment};
 use crate::read::Reader;
 use crate::store::{Store, View};
 
-/// What one pass counts on to stay.
+/// Everything that one pass relies on.
 #[derive(Debug)]
 pub(crate) struct Relied {
-    /// Every index that was used, the newest last: marks in older ones count too.
+    /// Every index that was used, the newest last. Marks in older ones count, too.
     indexes: RwLock<Vec<Arc<Index>>>,
-    /// The chunks below these are counted on without a mark at each.
+    /// Everything below these roots is relied on without marks.
     bases: Mutex<Vec<Root>>,
     /// Segments that this pass wrote.
     own: Mutex<Vec<SegmentId>>,
 }
 
 impl Relied {
-    /// Nothing so far; chunks are looked up in `index`.
+    /// Starts with nothing; chunks are looked up in `index`.
     pub(crate) fn new(index: Index) -> Self {
         Self {
             indexes: RwLock::new(vec![Arc::new(index)]),
@@ -39,24 +38,24 @@ impl Relied {
         Ok(self.index().rely(id)?.is_some())
     }
 
-    /// The same for a chunk that is to be the base of a delta: only a plain frame will do.
+    /// The same for the base of a delta, which must be in a plain frame.
     pub(crate) fn is_base_offered(&self, id: &ChunkId) -> Result<bool> {
         self.index().rely_on_plain(id)
     }
 
-    /// Counts on everything below `base`, the root of a live version.
+    /// Relies on everything below `base`, the root of a live version.
     pub(crate) fn count_on(&self, base: Root) {
         let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
         bases.push(base);
     }
 
-    /// The index that chunks are looked up in.
+    /// The index in which chunks are looked up.
     pub(crate) fn index(&self) -> Arc<Index> {
         let indexes = self.indexes.read().unwrap_or_else(PoisonError::into_inner);
         indexes.last().map(Arc::clone).unwrap_or_default()
     }
 
-    /// The packs of all marked chunks, without those that this pass wrote itself.
+    /// The packs of all marked chunks, except those that this pass wrote itself.
     pub(crate) fn packs(&self) -> Result<BTreeSet<PackId>> {
         let indexes = self.indexes.read().unwrap_or_else(PoisonError::into_inner);
         let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +66,7 @@ impl Relied {
         Ok(packs)
     }
 
-    /// The segments that it counts on: all of them, where whole versions are counted on.
+    /// The segments that the pass relies on: all segments, if it relies on whole versions.
     pub(crate) fn segments(&self) -> Vec<Arc<OpenSegment>> {
         let all = self.has_bases();
         let indexes = self.indexes.read().unwrap_or_else(PoisonError::into_inner);
@@ -82,13 +81,13 @@ impl Relied {
         segments.into_values().collect()
     }
 
-    /// Whether versions are counted on without a mark at each of their chunks.
+    /// Whether the pass relies on whole versions, without marks at their chunks.
     pub(crate) fn has_bases(&self) -> bool {
         let bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
         !bases.is_empty()
     }
 
-    /// Takes over the index after a commit of our own; counts on all of `segment`, which this pass wrote.
+    /// Takes over the index after an own commit, and relies on all of `segment`, which this pass wrote.
     pub(super) fn committed(&self, index: Index, segment: Option<SegmentId>) {
         if let Some(segment) = segment {
             index.rely_on_all(segment);
@@ -99,8 +98,8 @@ impl Relied {
         indexes.push(Arc::new(index));
     }
 
-    /// Passes that are over once this one is: those whose live segments it counts on for the most part.
-    /// A few chunks in common say nothing: the other pass may still be under way.
+    /// Passes that end together with this one: those of whose live segments it relies on at least half. A few common
+    /// chunks mean nothing, since the other pass may still be under way.
     pub(super) fn ended(&self, state: &State) -> Vec<PassId> {
         let index = self.index();
         let mut known: BTreeMap<PassId, (u64, u64)> = BTreeMap::new();
@@ -118,7 +117,7 @@ impl Relied {
         most.map(|(pass, _)| pass).collect()
     }
 
-    /// Whether the chunks that are marked are still offered by `now`.
+    /// Whether `now` still offers the marked chunks.
     pub(super) fn marked_are_offered_by(&self, now: &Index) -> Result<bool> {
         let indexes = self.indexes.read().unwrap_or_else(PoisonError::into_inner);
         for index in indexes.iter() {
@@ -129,7 +128,7 @@ impl Relied {
         Ok(true)
     }
 
-    /// Whether all that is counted on is still offered by `now`.
+    /// Whether `now` still offers everything that the pass relies on.
     pub(crate) fn is_offered_by(&self, store: &Store, now: &View) -> Result<bool> {
         if !self.marked_are_offered_by(&now.index)? {
             return Ok(false);
@@ -138,7 +137,7 @@ impl Relied {
         if bases.is_empty() {
             return Ok(true);
         }
-        // Even a live version may lack chunks by now: a repair gives up what is damaged.
+        // Even a live version may lack chunks by now, since a repair gives up damaged ones.
         let reader = Reader::at(store, now.clone());
         for base in bases.iter() {
             let is_offered = match all_offered(&reader, &now.index, base) {
@@ -166,7 +165,7 @@ pub(crate) fn all_offered(reader: &Reader<'_>, index: &Index, root: &Root) -> Re
     }
 }
 
-/// What an index offers, up to the first chunk that it lacks.
+/// Looks for the first chunk that an index lacks.
 struct Offered<'o> {
     index: &'o Index,
     seen: Seen,
@@ -201,7 +200,8 @@ mod tests {
     use crate::remote::{Faulty, Objects, Prune as _, Read as _, Write as _};
     use crate::store::Host;
 
-    /// What a version needs may be named and damaged all the same; a store that does not answer says nothing of it.
+    /// A chunk of a version may be named by a segment and still be damaged. A store that does not answer says nothing
+    /// about it.
     #[test]
     fn a_version_whose_trees_cannot_be_read_is_not_offered() {
         let dir = tempfile::tempdir().unwrap();
