@@ -35,7 +35,7 @@ const UPLOAD_AGE_SECS_MIN: u64 = 3600;
 /// Memory per frame while segments are merged.
 const MERGE_FRAME_BYTES: u64 = 28;
 
-/// What a collection does.
+/// The steps of one collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// The number of the log entry for whose state the plan is.

@@ -40,7 +40,7 @@ impl Default for Options {
     }
 }
 
-/// What to collect, and how far.
+/// A request to collect garbage.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// What to drop.

@@ -173,7 +173,7 @@ pub fn entry(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
 /// returns no changes, the commit ends with `None`.
 ///
 /// # Errors
-/// Those of reading and of `prepare`; invalid input, when the changes contradict the state; conflict, when others won
+/// The errors of reading and of `prepare`; invalid input, when the changes contradict the state; conflict, when others won
 /// every race; unavailable, when it is not known whether the entry exists: running again is safe. After an error,
 /// `state` may be newer than what `prepare` has seen: load it again.
 pub fn commit(

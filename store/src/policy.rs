@@ -21,7 +21,7 @@ use crate::store::{Store, View};
 /// means none: then each host follows its own configuration.
 ///
 /// # Errors
-/// Those of `change`; then nothing is changed.
+/// The errors of `change`; then nothing is changed.
 pub fn set(store: &Store, change: impl Fn(&Policy) -> Result<Policy>) -> Result<(Policy, Policy)> {
     let plan = |state: &State| Ok((state.policy.clone(), change(&state.policy)?));
     refs::commit(store, plan, |(before, after)| match before == after {

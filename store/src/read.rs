@@ -181,7 +181,7 @@ impl<'s> Reader<'s> {
     /// newest state gives, as long as that is a different one.
     ///
     /// # Errors
-    /// Those of `read`; not found, when the newest state has no location either.
+    /// The errors of `read`; not found, when the newest state has no location either.
     pub fn read_at<T>(&self, id: &ChunkId, read: impl Fn(&Location) -> Result<T>) -> Result<T> {
         let mut location = self.locate(id)?;
         let mut is_settled = false;
@@ -231,7 +231,7 @@ impl<'s> Reader<'s> {
     /// Calls `each` with the id and length of every data chunk of `content`, first to last.
     ///
     /// # Errors
-    /// Those of `each`, or what is wrong with the chunk list.
+    /// The errors of `each`, or what is wrong with the chunk list.
     pub fn chunks(
         &self,
         content: &Content,
@@ -246,7 +246,7 @@ impl<'s> Reader<'s> {
     /// children, and its data chunks, at depth 0.
     ///
     /// # Errors
-    /// Those of `each`, or what is wrong with the chunk list.
+    /// The errors of `each`, or what is wrong with the chunk list.
     pub fn list(
         &self,
         content: &Content,
@@ -261,7 +261,7 @@ impl<'s> Reader<'s> {
     /// Calls `each` with id, offset and length of every data chunk of `content` that has a byte in `range`.
     ///
     /// # Errors
-    /// Those of `each`, or what is wrong with the part of the chunk list that leads to the range.
+    /// The errors of `each`, or what is wrong with the part of the chunk list that leads to the range.
     pub fn chunks_in(
         &self,
         content: &Content,

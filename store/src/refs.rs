@@ -23,7 +23,7 @@ const NAMES_COMPARED_MAX: usize = 10_000;
 const ENTRIES_MAX: u64 = 10_000;
 const ENTRIES_AT_ONCE: u64 = 16;
 
-/// What a drop takes and what it leaves.
+/// The result of a drop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Versions that are dropped.

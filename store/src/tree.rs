@@ -25,7 +25,7 @@ impl ListBuilder {
     /// Appends a data chunk.
     ///
     /// # Errors
-    /// Those of the sink.
+    /// The errors of the sink.
     pub fn push(&mut self, id: ChunkId, len: u32, sink: &mut MetaSink<'_>) -> Result<()> {
         let size = u64::from(len);
         self.size = self.size.checked_add(size).ok_or_else(too_large)?;
@@ -35,7 +35,7 @@ impl ListBuilder {
     /// Returns the finished content.
     ///
     /// # Errors
-    /// Those of the sink.
+    /// The errors of the sink.
     pub fn finish(mut self, sink: &mut MetaSink<'_>) -> Result<Content> {
         let mut level = 0;
         while let Some(children) = self.levels.get_mut(level) {
@@ -128,7 +128,7 @@ impl MetaBuilder {
     /// Passes on the chunks whose ends are certain by now. Call it after appending.
     ///
     /// # Errors
-    /// Those of the sink.
+    /// The errors of the sink.
     pub fn cut(&mut self, sink: &mut MetaSink<'_>) -> Result<()> {
         self.cut_up_to(false, sink)
     }
@@ -136,7 +136,7 @@ impl MetaBuilder {
     /// Returns the finished content.
     ///
     /// # Errors
-    /// Those of the sink.
+    /// The errors of the sink.
     pub fn finish(mut self, sink: &mut MetaSink<'_>) -> Result<Content> {
         self.cut_up_to(true, sink)?;
         self.list.finish(sink)

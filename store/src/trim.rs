@@ -30,7 +30,7 @@ pub use frees::Frees;
 /// How many races a commit may lose before it waits a little.
 const TRIES_AT_ONCE: u32 = 2;
 
-/// What to remove.
+/// A request to remove paths from a ref.
 #[derive(Clone, Debug)]
 pub struct TrimRequest {
     /// The ref.
@@ -45,7 +45,7 @@ pub struct TrimRequest {
     pub dry_run: bool,
 }
 
-/// What was removed.
+/// The report of a trim.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct TrimReport {
     /// The version that was trimmed.

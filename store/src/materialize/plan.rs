@@ -43,7 +43,7 @@ impl Plan {
     /// Calls `each` with every path below the destination, and its step.
     ///
     /// # Errors
-    /// Those of `each`.
+    /// The errors of `each`.
     pub fn each(&self, each: &mut dyn FnMut(&[u8], &Step) -> Result<()>) -> Result<()> {
         each_op(&self.steps, &mut |path, op| match Step::of(op) {
             Some(step) => each(path, &step),

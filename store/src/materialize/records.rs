@@ -8,7 +8,7 @@ use std::fs::File;
 use super::list::{Entry, ListReader, NEVER, Thing};
 use crate::error::Result;
 
-/// What may have been made under a name.
+/// The things that may have been made under a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Candidates {
     /// The possible things, and whether the settled record has them.

@@ -16,7 +16,7 @@ use crate::shown;
 /// Most paths that are named; further ones are counted.
 const NAMED_MAX: usize = 100;
 
-/// What a materialization found and did.
+/// The report of a materialization.
 #[derive(Clone, Debug, Serialize)]
 pub struct MaterializeReport {
     /// The ref.

@@ -22,7 +22,7 @@ pub enum LinkMode {
     Copy,
 }
 
-/// What to materialize, where and how.
+/// A request to make a tree, or to fill the pool.
 #[derive(Clone, Debug)]
 pub struct MaterializeRequest {
     /// The ref, with an optional version and path.

@@ -101,7 +101,7 @@ impl std::fmt::Debug for Arriving {
 /// Lets `work` change files, then makes a version of the result.
 ///
 /// # Errors
-/// Those of `work`; conflict, when the newest version is not the requested one; unavailable, when a collector took
+/// The errors of `work`; conflict, when the newest version is not the requested one; unavailable, when a collector took
 /// chunks meanwhile, so that the bytes must be sent again; a full disk, a quota.
 pub fn edit<T>(
     store: &Store,

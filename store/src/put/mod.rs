@@ -98,7 +98,7 @@ pub enum Ancestor {
     Version(u64),
 }
 
-/// What to put, and how.
+/// A request to put a directory or a file.
 #[derive(Clone, Debug)]
 pub struct PutRequest {
     /// The directory or file.
@@ -167,7 +167,7 @@ impl fmt::Debug for SourceCheck {
     }
 }
 
-/// What a save did besides a put.
+/// The part of a report that only a save has.
 #[derive(Debug, Default, serde::Serialize)]
 pub struct SaveReport {
     /// The version that the directory was made from; none, if it was made from nothing.
@@ -187,7 +187,7 @@ pub struct SaveReport {
     pub clashes: Vec<Clash>,
 }
 
-/// What a put found and wrote.
+/// The report of a put.
 #[derive(Debug, Default, serde::Serialize)]
 pub struct PutReport {
     /// The number of the version; none after a dry run, unless no new one would be made.

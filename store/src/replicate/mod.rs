@@ -46,7 +46,7 @@ use kept::incomplete;
 use select::{Ends, select};
 use surplus::{check, surplus};
 
-/// What to replicate, and how.
+/// A request to copy versions from one store to another.
 #[derive(Clone, Debug)]
 pub struct ReplicateRequest {
     /// Refs of the source.
@@ -105,7 +105,7 @@ pub enum Versions {
     All,
 }
 
-/// What was copied, and what was not.
+/// The report of a run: what was copied, and what was not.
 #[derive(Debug, Default, Serialize)]
 pub struct ReplicateReport {
     /// One outcome for each version that had to be copied, and one for each ref without such versions; the caller

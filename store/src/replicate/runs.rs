@@ -50,7 +50,7 @@ impl Wants {
     /// Passes every run of wanted chunks of `kind` to `each`.
     ///
     /// # Errors
-    /// Those of `each`; corrupt, when a segment points outside of itself.
+    /// The errors of `each`; corrupt, when a segment points outside of itself.
     pub(super) fn for_each_run(&self, kind: FrameKind, each: &mut EachRun<'_>) -> Result<()> {
         for (number, segment) in self.index.segments().enumerate() {
             let counts = self.counts(number, segment, kind)?;

@@ -20,7 +20,7 @@ use crate::store::Store;
 /// How many entries back the log is searched.
 const ENTRIES_MAX: u64 = 10_000;
 
-/// What was restored, and what was not.
+/// The report of an undo.
 #[derive(Debug, Serialize)]
 pub struct UndoReport {
     /// The entry that dropped the versions.

@@ -12,7 +12,7 @@ use crate::shown;
 /// Most hits that a report lists; further ones are counted.
 const HITS_MAX: usize = 10_000;
 
-/// What was verified, and everything that is wrong.
+/// The report of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
     /// Log entries.

@@ -24,7 +24,7 @@ pub struct TrimFilter {
     pub older_than: Option<Time>,
 }
 
-/// What is removed.
+/// The entries that are removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Removed {
     /// Entries of all kinds.
