@@ -1,4 +1,4 @@
-//! Between two steps of a collection: what others do there is scripted, one rule of the collector at a time.
+//! What others do between two steps of a collection, scripted: one test for each rule of the collector.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -48,7 +48,7 @@ pub(crate) fn commit(remote: &dyn Write, changes: &[Change]) -> State {
     state
 }
 
-/// A collection with `act` before its log entry `at`, counted from 0; how often an entry was tried.
+/// Runs a collection with `act` before its log entry `at`, counted from 0. Also returns how often an entry was tried.
 pub(crate) fn collect_with(
     world: &World,
     remote: &Arc<dyn Prune>,
@@ -70,7 +70,7 @@ pub(crate) fn collect_with(
     Ok((report, entries.load(Ordering::SeqCst)))
 }
 
-/// A pack of these chunks, durable and in no segment.
+/// Writes a pack of these chunks, durable and in no segment.
 pub(crate) fn pack_of(remote: &Arc<dyn Prune>, chunks: &[Vec<u8>]) -> WrittenPack {
     let made = made(remote.as_ref());
     let remote: Arc<dyn Write> = remote.clone();
@@ -90,14 +90,14 @@ pub(crate) fn pack_of(remote: &Arc<dyn Prune>, chunks: &[Vec<u8>]) -> WrittenPac
     pack.finish().unwrap()
 }
 
-/// The change that adds a segment over these packs, which is there.
+/// Uploads a segment over these packs. Returns the change that adds it.
 pub(crate) fn segment_over(remote: &dyn Write, packs: &[&WrittenPack]) -> Change {
     let mut builder = SegmentBuilder::default();
     packs.iter().for_each(|pack| builder.add(pack).unwrap());
     builder.write(remote, made(remote)).unwrap().1
 }
 
-/// Of the store there, by a program that knows nothing of its log.
+/// The provenance of a writer that knows the store but nothing of its log.
 fn made(remote: &dyn Read) -> Provenance {
     let format = Format::decode(&remote.get(FORMAT_KEY).unwrap()).unwrap();
     Provenance {
@@ -114,7 +114,7 @@ fn exists(remote: &dyn Read, pack: PackId) -> bool {
     }
 }
 
-/// Every pack that a live segment names, and that is not condemned, is there.
+/// Asserts that all packs exist that live segments name and that are not condemned.
 fn assert_named_packs_exist(world: &World, remote: &Arc<dyn Prune>) {
     let view = world.open(remote.clone()).unwrap().view().unwrap();
     for pack in view.index.packs() {
@@ -123,8 +123,8 @@ fn assert_named_packs_exist(world: &World, remote: &Arc<dyn Prune>) {
     }
 }
 
-/// A collector found a pack that nobody had committed; its writer uploads a segment over it and commits that before
-/// the collector's entry.
+/// The collector plans to condemn an uncommitted pack. Before the collector's entry, the pack's writer commits a
+/// segment that names it.
 #[test]
 fn a_plan_that_takes_what_a_new_segment_names_is_void() {
     let world = world();
@@ -138,15 +138,15 @@ fn a_plan_that_takes_what_a_new_segment_names_is_void() {
     };
     let (report, _) = collect_with(&world, &remote, &eager(), 0, act).unwrap();
     assert_eq!(report.plans_void, 1, "{report:?}");
-    // The next plan found it live and of no use, so its segment went with it.
+    // The next plan found the pack live but unused, so it dropped the segment, too.
     assert!(!exists(&*remote, id));
     assert_named_packs_exist(&world, &remote);
     let state = log::load(&*remote).unwrap();
     assert!(state.condemned.is_empty(), "{:?}", state.condemned);
 }
 
-/// A segment that names a pack which was condemned before: nobody may forget that pack then. It comes before the
-/// entry that condemned the pack is made durable, or right before the one that forgets it.
+/// Somebody commits a segment that names a condemned pack, which then must not be forgotten: before the condemning
+/// entry is confirmed, or just before the entry that forgets the pack.
 #[test]
 fn a_pack_that_a_new_segment_names_is_not_forgotten() {
     let world = world();
@@ -162,7 +162,7 @@ fn a_pack_that_a_new_segment_names_is_not_forgotten() {
         let there = remote.clone();
         let act = move || drop(commit(&*there, std::slice::from_ref(&add)));
         let mut request = eager();
-        // Nothing but the pack is there to be taken.
+        // At this age, only the condemned pack may be collected.
         request.options.min_age_secs = 24 * 3600;
         let (report, _) = collect_with(&world, &remote, &request, at, act).unwrap();
         assert_eq!(report.plans_void, 1, "before entry {at}: {report:?}");
@@ -170,7 +170,7 @@ fn a_pack_that_a_new_segment_names_is_not_forgotten() {
     }
 }
 
-/// A new version that needs nothing but chunks which were there, in packs that the plan takes.
+/// A new version stores nothing: all of its chunks are in packs that the plan condemns.
 #[test]
 fn a_plan_that_takes_what_a_new_version_relies_on_is_void() {
     let world = world();
@@ -212,7 +212,7 @@ fn a_plan_that_takes_what_a_new_version_relies_on_is_void() {
     assert_eq!(world.check(remote, "set between"), [format!("{REF}@2")]);
 }
 
-/// Some chunks of a sparse pack live. A version that needs one of the others comes while it is copied.
+/// A sparse pack has live chunks. While they are copied, a new version comes that needs one of the others.
 #[test]
 fn a_chunk_that_only_a_newer_version_needs_is_not_left_behind() {
     let mut world = world();
@@ -247,7 +247,7 @@ fn copy_of(world: &World, remote: &Arc<dyn Prune>) -> Arc<dyn Prune> {
     copy
 }
 
-/// A listing came late: what it did not show is deleted before it is forgotten.
+/// A listing was late and did not show a pack. The pack is deleted before it is forgotten.
 #[test]
 fn what_no_listing_showed_is_deleted_before_it_is_forgotten() {
     let world = world();
@@ -272,8 +272,8 @@ fn what_no_listing_showed_is_deleted_before_it_is_forgotten() {
     assert!(!exists(&*remote, id), "forgotten and still there");
 }
 
-/// A condemned pack that a segment names beside one that lives: its chunks are not offered as long as it is
-/// condemned, so it must not be forgotten.
+/// A live segment names a condemned pack beside a live one. The chunks of the condemned pack are not offered only while
+/// it is condemned, so it must not be forgotten.
 #[test]
 fn a_pack_that_a_live_segment_names_is_never_forgotten() {
     let mut world = world();
@@ -325,8 +325,7 @@ fn a_pack_that_a_live_segment_names_is_never_forgotten() {
     assert_sound(&world, &remote, "named");
 }
 
-/// An entry that another process wrote may be in no disk's memory yet: it is made durable before the first
-/// object goes.
+/// An entry by another process may not be on disk yet, so the collector makes it durable before the first delete.
 #[test]
 fn the_entry_that_condemns_is_confirmed_before_the_first_delete() {
     let world = world();
@@ -356,7 +355,7 @@ fn the_entry_that_condemns_is_confirmed_before_the_first_delete() {
     assert!(confirmed < deleted, "{steps:?}");
 }
 
-/// A sparse pack with a flipped bit in what lives: a copy must not seal the damage.
+/// A live chunk in a sparse pack has a flipped bit. A copy must not give it a valid checksum.
 #[test]
 fn a_sparse_pack_with_a_flipped_bit_is_named_and_stays() {
     let mut world = world();
@@ -395,7 +394,7 @@ fn a_sparse_pack_with_a_flipped_bit_is_named_and_stays() {
     );
 }
 
-/// Uploads that come while a run goes on are left to the next one: beside busy writers no plan would stand.
+/// Uploads during a run are left to the next run: beside busy writers, every plan would be void otherwise.
 #[test]
 fn what_appears_while_a_run_goes_on_is_not_old() {
     let world = world();
@@ -404,7 +403,7 @@ fn what_appears_while_a_run_goes_on_is_not_old() {
     store::refs::drop_versions(&store, &name(REF), None).unwrap();
     let packs = Arc::new(Mutex::new(BTreeMap::new()));
     let (there, written) = (remote.clone(), packs.clone());
-    // Before each of the collector's entries somebody commits the pack that was uploaded before, and uploads one.
+    // Before each entry of the collector, somebody commits the previous upload and uploads another pack.
     let script = move |when, step, key: &str| {
         if when != When::Before || step != Step::Create || !key.starts_with(LOG_PREFIX) {
             return;
@@ -431,13 +430,13 @@ fn what_appears_while_a_run_goes_on_is_not_old() {
     assert_named_packs_exist(&world, &remote);
 }
 
-/// The clock of whoever keeps the objects is two days behind this host's: nothing looks old for that, be it half an
-/// upload, a pack that no segment names, or a segment that no entry names.
+/// The clock of the remote is two days behind this host's. That must not make an object look old: an unfinished upload,
+/// a pack that no segment names, or a segment that no entry names.
 #[test]
 fn objects_of_others_are_not_old_by_a_clock_that_is_ahead() {
     use jiff::{SignedDuration, Timestamp};
     use std::time::{Duration, SystemTime};
-    // The host's own clock says what it says to everybody in this process; what a file says is set back.
+    // The clock of the process cannot be changed, so the times of files are set back.
     let old = SystemTime::now() - Duration::from_hours(48);
     let set_back = move |path: &Path| {
         let file = std::fs::File::open(path).unwrap();
@@ -476,7 +475,7 @@ fn objects_of_others_are_not_old_by_a_clock_that_is_ahead() {
         let store = world.open(scripted.clone()).unwrap();
         collect(&store, scripted.as_ref(), &request).unwrap();
         assert!(path.exists(), "{what}: written a moment ago by that clock");
-        // By a clock that is right it is two days old.
+        // By a correct clock, the object is two days old.
         run(&world, &remote, &request).unwrap();
         assert!(!path.exists(), "{what}");
         request.clock = || Timestamp::now() + SignedDuration::from_hours(48);

@@ -1,8 +1,8 @@
-//! Broken stores, each named for its defect: what a verification, a get, a collector and a repair say and
-//! do, and that the collector deletes nothing where it cannot know.
+//! Broken stores, each named for its defect: how verify, get, the collector and repair handle them. The collector
+//! deletes nothing if it cannot be sure.
 //!
-//! `fixtures/broken/NAME` is what differs from the golden store: `store/` lies over it, `removed` names
-//! what is gone. Made once with `REGENERATE=1`, which writes only where there is nothing; never edited.
+//! `fixtures/broken/NAME` is the difference from the golden store: the files of `store/` replace its files, and
+//! `removed` lists missing ones. Made once with `REGENERATE=1`, which writes only missing fixtures; never edited.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ fn fixture(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// A copy of the golden store, broken or not.
+/// A copy of the golden store, perhaps broken.
 struct Broken {
     dir: tempfile::TempDir,
     remote: Arc<dyn Prune>,
@@ -48,7 +48,7 @@ impl Broken {
         Self::open(dir)
     }
 
-    /// The golden store with the defect `name`, which `make` makes where the fixture is missing.
+    /// The golden store with the defect `name`. If the fixture is missing, `make` makes it.
     fn new(name: &str, make: fn(&Self)) -> Self {
         let overlay = fixture("broken").join(name);
         if std::env::var_os("REGENERATE").is_some() && !overlay.exists() {
@@ -84,7 +84,7 @@ impl Broken {
         self.store.state().unwrap()
     }
 
-    /// The key of the pack that holds the data of the file `team/golden/file`.
+    /// The key of the pack with the data of the file `team/golden/file`.
     fn data_pack(&self) -> String {
         let index = self.store.view().unwrap().index;
         let mut packs = index.packs().filter(|pack| pack.kind == PackKind::Data);
@@ -110,7 +110,7 @@ impl Broken {
         .map(drop)
     }
 
-    /// Everything is there and can be got.
+    /// Asserts that everything is clean and can be got.
     fn assert_whole(&self) {
         let report = self.verify();
         assert!(report.is_clean(), "{report:#?}");
@@ -123,7 +123,7 @@ impl Broken {
         collect(&self.store, self.remote.as_ref(), &eager())
     }
 
-    /// A collector says what is wrong, and leaves everything as it is.
+    /// Asserts that a collector fails and changes nothing. Returns its error.
     fn collect_fails(&self) -> Error {
         let orphan = format!("packs/ab/{}", "ab".repeat(16));
         self.remote.put(&orphan, vec![1; 1000].into()).unwrap();
@@ -163,7 +163,7 @@ fn a_missing_pack() {
     let error = broken.collect_fails();
     assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
     assert!(error.to_string().contains(&key), "{error:?}");
-    // A repair writes down what is lost; that is damage to a collector until the versions are dropped.
+    // A repair records what is lost. The collector treats that as damage until the versions are dropped.
     let repaired = broken.repair();
     assert_eq!(
         (repaired.packs_condemned.len(), repaired.chunks_saved),
@@ -184,7 +184,7 @@ fn a_missing_pack() {
 #[test]
 fn duplicate_chunks() {
     let broken = Broken::new("duplicate-chunks", |golden| {
-        // What a writer does that has not seen what is there.
+        // Puts what a writer without knowledge of the damage would put.
         let other = tempfile::tempdir().unwrap();
         let tree = other.path().join("tree");
         let whole = spec("project/golden/tree@1:odd-names");
@@ -283,7 +283,7 @@ fn a_half_written_segment() {
     broken.assert_whole();
 }
 
-/// What a process leaves that dies while it writes a segment has no name yet.
+/// A process that dies while it writes a segment leaves an upload without its final name.
 #[test]
 fn a_half_uploaded_segment() {
     let upload = format!("segments/{}#1", "cd".repeat(16));
@@ -294,7 +294,7 @@ fn a_half_uploaded_segment() {
         fs::write(golden.path(&upload), &bytes[..bytes.len() / 2]).unwrap();
     });
     broken.assert_whole();
-    // Somebody writes it.
+    // An open file counts as being written.
     let open = fs::File::open(broken.path(&upload)).unwrap();
     broken.collect().unwrap();
     assert!(broken.path(&upload).exists(), "it may be in progress");
@@ -340,11 +340,11 @@ fn copy(from: &Path, to: &Path) {
     shell(&format!("cp -r '{}' '{}'", from.display(), to.display()));
 }
 
-/// What differs between the golden store and `store`.
+/// Writes the difference between the golden store and `store`.
 fn write_overlay(store: &Path, overlay: &Path) {
     let golden = Broken::golden();
     let made = Objects::directory(store).unwrap();
-    // A listing does not show uploads.
+    // A listing does not show unfinished uploads.
     let mut keys: Vec<String> = made
         .list("")
         .unwrap()

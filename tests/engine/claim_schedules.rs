@@ -1,8 +1,8 @@
-//! Claims under schedules: several want one ref, make it or wait, are killed and start again, beside a collector and
-//! answers that are lost; their calls in an order that dice decide.
+//! Claims under schedules: several processes want one ref, make it or wait, are killed and start again, beside a
+//! collector and with lost answers. A seed determines the order of their calls.
 //!
-//! Whatever the order: the ref has one version, all of it, everybody who was not killed has seen it, and one who makes
-//! it is replaced when it dies. Patience is counted in looks, so that owners are also taken for dead that are not.
+//! In every order, the ref has one complete version, every survivor has seen it, and a dead maker is replaced. Patience
+//! is counted in checks, so that some live owners are also taken for dead.
 
 use std::fs;
 use std::sync::Arc;
@@ -26,11 +26,11 @@ use crate::world::{World, assert_expected};
 const REF: &str = "project/one/seeded";
 const WORKERS: usize = 4;
 const KILLED_MAX: u64 = 3;
-/// Looks after which a beat has stood still for long.
+/// Checks without a new beat after which an owner counts as dead.
 const PATIENCE: u64 = 3;
 const BURSTS: [u64; 3] = [3, 30, 120];
 
-/// What happened in all schedules together, so that nothing is left out unseen.
+/// Events over all schedules, to make sure that each kind occurs.
 #[derive(Debug, Default)]
 struct Seen {
     killed: AtomicU64,
@@ -112,14 +112,14 @@ fn run(world: &World, seed: u64, seen: &Seen) {
         10,
         "{what}"
     );
-    // Two collections later nothing is left of the claims.
+    // Two collections later, the claims are gone.
     for _ in 0..2 {
         collect(&store, remote.as_ref(), &eager()).unwrap();
     }
     assert!(remote.list("claims").unwrap().is_empty(), "{what}");
 }
 
-/// Starts until the ref is there, and is killed on the way now and then.
+/// Starts until the ref exists, and is sometimes killed.
 fn until_there(
     world: &World,
     remote: &Arc<dyn Prune>,
@@ -147,13 +147,13 @@ fn until_there(
         seen.killed
             .fetch_add(u64::from(is_killed), Ordering::Relaxed);
     }
-    // The last start met lost answers alone, and is tried again as a person would.
+    // The last start saw only lost answers. It is repeated without faults, as a person would do.
     faulty.set(Faults::default());
     let store = world.open(remote.clone()).unwrap();
     seed_or_wait(world, &store, made, seen).unwrap();
 }
 
-/// What `store run --seed` does.
+/// Does what `store run --seed` does.
 fn seed_or_wait(world: &World, store: &Store, made: &AtomicU64, seen: &Seen) -> Result<()> {
     let target = name(REF);
     let is_there = || Ok(store.state()?.version(&target, None).is_ok());
@@ -193,7 +193,7 @@ fn make(
     };
     made.fetch_add(1, Ordering::Relaxed);
     match put(store, &request, &Unwatched) {
-        // Another one was quicker, and is as right.
+        // Another process was faster, and its result is equally valid.
         Err(error) if error.kind() == ErrorKind::Conflict => {}
         done => drop(done?),
     }

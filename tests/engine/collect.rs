@@ -1,4 +1,4 @@
-//! One collector on a quiet store: what goes, what stays, and that damage stops it before it deletes.
+//! One collector on a quiet store: what it deletes, what it keeps, and that damage stops it before any delete.
 
 use std::fs;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use support::{effort, trees};
 use crate::stores::{noise, text};
 use crate::world::World;
 
-/// Everything at once: no grace, no age, every unused byte.
+/// A request that collects everything at once: no grace, no age, no unused bytes.
 pub(crate) fn eager() -> Request {
     Request {
         policy: Policy::default(),
@@ -58,7 +58,7 @@ fn drop_ref(store: &Store, name: &str, version: Option<u64>) {
     store::refs::drop_versions(store, &name.parse().unwrap(), version).unwrap();
 }
 
-/// Two versions that share most, and a third thing that shares nothing.
+/// Two similar versions, and a tree that shares nothing with them.
 pub(crate) fn world() -> World {
     let mut world = World::new();
     let base = [noise(1, 900_000), text(2, 900_000)].concat();
@@ -85,7 +85,7 @@ pub(crate) fn world() -> World {
     world
 }
 
-/// The same in memory, one of the two similar versions dropped.
+/// The same store in memory, after one of the similar versions was dropped.
 fn half_dropped() -> (World, Arc<dyn Prune>) {
     let world = world();
     let remote = world.memory();
@@ -123,8 +123,8 @@ fn what_no_version_needs_goes_and_the_rest_stays() {
     assert!(state.condemned.is_empty() && state.dropped.is_empty());
 }
 
-/// Two versions of twenty files, of which every fourth differs and the others a little; in the slow suite
-/// of several packs.
+/// Two versions of twenty files. Every fourth file differs completely, the others a little. In the slow suite, they
+/// take several packs.
 fn similar(world: &World) {
     let len = effort(90_000, 20_000_000);
     for (name, version) in [("one", 0), ("two", 1)] {
@@ -161,7 +161,7 @@ fn half_of_two_similar_versions_leaves_no_more_than_a_fresh_store() {
     assert!(!report.plan.repack.is_empty(), "{:?}", report.plan);
     let (left, fresh) = (bytes(&*remote), bytes(&*fresh));
     println!("{left} bytes are left, {fresh} in a fresh store");
-    // The log stays; what is left of it is counted in.
+    // The log stays, so the rest may be a little larger.
     assert!(left < fresh + fresh / 20 + 10_000, "{left} of {fresh}");
     world.check(remote, "half");
 }
@@ -196,11 +196,11 @@ fn objects_wait_for_their_grace_and_orphans_for_their_age() {
     assert_eq!(report.freed_bytes, 0);
     assert!(report.held.by_grace.bytes > 2_000_000, "{report:?}");
     assert_eq!(report.held.by_age.bytes, 1000);
-    // Two hours later the grace is over, the age is not.
+    // Two hours later, the grace is over but the minimum age is not reached.
     request.clock = || Timestamp::now() + SignedDuration::from_hours(2);
     assert!(run(&world, &remote, &request).unwrap().freed_bytes > 2_000_000);
     assert!(keys(&*remote, "packs").contains(&orphan));
-    // By this clock the entry that condemns the orphan is a day old as soon as it is written.
+    // By this clock, the entry that condemns the orphan is a day old when it is written.
     request.clock = || Timestamp::now() + SignedDuration::from_hours(26);
     let report = run(&world, &remote, &request).unwrap();
     assert_eq!((report.condemned_bytes, report.freed_bytes), (1000, 1000));
@@ -230,7 +230,7 @@ fn an_orphan_segment_is_known_to_the_log_before_it_goes() {
 #[test]
 fn many_segments_become_one_that_offers_the_same() {
     let mut world = World::new();
-    // As others left them that do not fold.
+    // Segments as writers without folding leave them.
     world.portions.fold = usize::MAX;
     for number in 0..70_u64 {
         let name = number.to_string();
@@ -283,14 +283,14 @@ fn what_an_rm_dropped_is_told_to_be_shared_too() {
     assert!(report.shared[&name] > 500_000, "{:?}", report.shared);
 }
 
-/// Replaces an object by what `damage` makes of it.
+/// Replaces an object by its damaged form.
 fn damage(remote: &Arc<dyn Prune>, key: &str, damage: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = remote.get(key).unwrap().to_vec();
     damage(&mut bytes);
     remote.put(key, bytes.into()).unwrap();
 }
 
-/// The metadata pack that a ref's trees lie in: of the two packs of a put the one of kind 1.
+/// The packs with the trees of refs: metadata packs have kind 1.
 fn meta_packs(remote: &dyn Read) -> Vec<String> {
     let mut packs = keys(remote, "packs");
     packs.retain(|key| remote.get(key).unwrap()[10] == 1);
@@ -341,7 +341,7 @@ fn whatever_cannot_be_read_stops_it_by_name_before_anything_goes() {
     for (what, kind, hurt) in cases {
         let remote = world.memory();
         let named = hurt(&remote);
-        // Something to collect, which must all stay where it is.
+        // Something that could be collected, and must stay.
         let orphan = format!("packs/ab/{}", "ab".repeat(16));
         remote.put(&orphan, vec![1; 1000].into()).unwrap();
         let before = keys(&*remote, "");
@@ -401,7 +401,7 @@ fn a_time_limit_stops_in_good_order_and_the_next_run_goes_on() {
     world.check(remote, "limit");
 }
 
-/// A file that holds the very bytes of a tree and of a list node must not hide what those lead to.
+/// A file has the same bytes as a tree and as a list node. It must not hide what these lead to.
 #[test]
 fn a_file_with_the_bytes_of_a_tree_hides_nothing() {
     let mut world = World::new();
@@ -426,7 +426,7 @@ fn a_file_with_the_bytes_of_a_tree_hides_nothing() {
         &reader.meta_chunk(&list.root).unwrap(),
     );
     drop(reader);
-    // Sorts first, so that it is walked first.
+    // The name sorts first, so this version is walked first.
     world.prepare("copy", "project/a/copy");
     let remote = world.memory();
     run(&world, &remote, &eager()).unwrap();

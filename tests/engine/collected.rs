@@ -1,5 +1,5 @@
-//! A collector takes everything in the middle of a put that counts on what is there: the put does its
-//! pass again, and what it publishes is complete.
+//! A collector takes everything during a put that relies on existing chunks: the put repeats its pass, and what it
+//! publishes is complete.
 
 use std::fs;
 use std::path::Path;
@@ -45,7 +45,7 @@ fn collect_everything(store: &Store, remote: &dyn Prune) {
     remote.delete(&keys).unwrap();
 }
 
-/// Puts a tree again and collects everything when `meddler` says so; what comes back is what was put.
+/// Puts a tree again, and collects everything when `meddler` acts. Asserts that the version is complete.
 fn put_beside_a_collector<'m>(
     source: &Path,
     store: &'m Store,
@@ -79,8 +79,8 @@ fn chunks_that_a_put_deduplicated_against_are_stored_again() {
     put_beside_a_collector(&source, &store, &*remote, Meddler::in_the_reading);
 }
 
-/// The writer is about to commit when a collector does, and that one is ahead again when the writer looks at what is left.
-/// What is gone by then is no failure, what is damaged is.
+/// A collector commits just before the writer does, and again while the writer checks what is left. If a segment is
+/// gone by then, the writer repeats its pass; if it is damaged, the put fails.
 #[test]
 fn a_segment_that_is_gone_when_a_writer_looks_again_means_another_pass() {
     for is_damaged in [false, true] {
@@ -148,8 +148,7 @@ fn world() -> World {
     world
 }
 
-/// A file more changes the only tree and the times, so that nothing but the files that are not read
-/// counts on what is collected.
+/// An additional file changes only the tree and the times, so only the unread files rely on the collected chunks.
 #[test]
 fn files_that_a_put_did_not_read_are_read_after_all() {
     let dir = tempfile::tempdir().unwrap();

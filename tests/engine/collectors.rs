@@ -1,8 +1,8 @@
-//! Writers, collectors and droppers on one store at once, with errors before and
-//! after effect, lost answers and power cuts: whatever the order, every live version reads back.
+//! Writers, collectors and droppers on one store at the same time, with errors before and after effect, lost answers
+//! and power cuts: in every order, each live version reads back.
 //!
-//! The collectors are as bad as they can be: no grace, no age, every unused byte is wanted. Faults and
-//! what is done follow from the seed that a failure names; the order of threads does not.
+//! The collectors are as aggressive as possible: no grace, no age, no unused bytes. Faults and actions follow from the
+//! seed in the failure message; the order of threads does not.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const TREES: u64 = 6;
 const REFS: [&str; 3] = ["project/one/data", "project/one/more", "team/two/data"];
 const OPERATIONS: u64 = 3;
 
-/// What somebody does all the time.
+/// The role of a participant.
 #[derive(Clone, Copy)]
 enum Part {
     Put,
@@ -67,7 +67,7 @@ fn run(world: &World, seed: u64) {
     let what = format!("seed {seed}");
     let found = world.check(remote.clone(), &what);
     assert_sound(world, &remote, &what);
-    // Versions that somebody dropped may be gone; that a version was acknowledged is in the log for good.
+    // Versions may have been dropped, but the log shows that an acknowledged version existed.
     let state = world.open(remote.clone()).unwrap().state().unwrap();
     for version in acknowledged {
         let (name, number) = version.rsplit_once('@').unwrap();
@@ -77,7 +77,7 @@ fn run(world: &World, seed: u64) {
             "{what}: {version}, last {last}"
         );
     }
-    // What is left behind goes with one quiet run, and nothing else does.
+    // One quiet run collects the leftovers and nothing else.
     let store = world.open(remote.clone()).unwrap();
     collect(&store, remote.as_ref(), &eager()).unwrap_or_else(|error| panic!("{what}: {error:?}"));
     assert_eq!(world.check(remote.clone(), &what), found, "{what}");
@@ -87,7 +87,7 @@ fn run(world: &World, seed: u64) {
     assert_eq!(segments.len(), state.segments.len(), "{what}");
 }
 
-/// Two or three writers, one or two collectors, perhaps somebody who drops.
+/// Two or three writers, one or two collectors, and perhaps a dropper.
 fn cast(random: &mut Random) -> Vec<Part> {
     let mut parts = vec![Part::Put, Part::Put, Part::Collect];
     for part in [Part::Put, Part::Collect, Part::Drop] {
@@ -98,7 +98,7 @@ fn cast(random: &mut Random) -> Vec<Part> {
     parts
 }
 
-/// A quarter of all participants loses power on the way.
+/// A quarter of all participants loses power.
 fn faults(random: &mut Random) -> Faults {
     Faults {
         stop_after: (random.below(4) == 0).then(|| random.below(30)),
@@ -106,7 +106,7 @@ fn faults(random: &mut Random) -> Faults {
     }
 }
 
-/// Acts a few times, each time as a new process would; the versions that were acknowledged.
+/// Acts several times, each time as a new process. Returns the acknowledged versions.
 fn play(
     world: &World,
     part: Part,
@@ -137,7 +137,7 @@ fn play(
                 }
             }
             Part::Collect => {
-                // Every other one leaves passes alone that have not ended.
+                // Half of the collections leave unfinished passes alone.
                 let mut request = eager();
                 request.options.min_age_secs = 24 * 3600 * random.below(2);
                 collect(&store, remote.as_ref(), &request).err()

@@ -1,5 +1,5 @@
-//! What others commit while a collector carries out its plan, where it is told by the change alone that the plan does not
-//! hold any more, or does; and plans that come to nothing again and again.
+//! Entries of others while a collector carries out its plan, whose changes alone show whether the plan is still valid;
+//! and plans that are void again and again.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,8 +23,8 @@ use crate::world::World;
 
 const REF: &str = "project/a/data";
 
-/// A collection that keeps the newest version of each ref, beside somebody who commits `change` before its first entry:
-/// how many plans were void, and what is left.
+/// Runs a collection that keeps the newest version of each ref, while somebody commits `change` before its first entry.
+/// Returns the number of void plans, and the versions that are left.
 fn beside(change: Change, keep_last: Option<usize>) -> (u64, Vec<String>) {
     let world = world();
     let remote = world.memory();
@@ -39,7 +39,7 @@ fn beside(change: Change, keep_last: Option<usize>) -> (u64, Vec<String>) {
         extra: Extra::new(),
     }];
     if keep_last.is_none() {
-        // Something has to be there for a plan.
+        // The plan must have something to do.
         commit(
             &*remote,
             &[Change::DropRef {
@@ -67,7 +67,7 @@ fn a_version_that_is_pinned_before_it_is_dropped_stays() {
     };
     let (void, left) = beside(pin(REF, 1), Some(1));
     assert_eq!((void, &left[..]), (1, &ALL.map(str::to_owned)[..]));
-    // Pins of what stays anyway say nothing against the plan.
+    // A pin of a version that stays anyway does not contradict the plan.
     for (target, version) in [(REF, 2), ("team/b/data", 1)] {
         let (void, left) = beside(pin(target, version), Some(1));
         assert_eq!((void, &left[..]), (0, &NEWEST.map(str::to_owned)[..]));
@@ -93,19 +93,19 @@ fn a_policy_that_is_set_before_a_version_is_dropped_counts() {
     };
     let (void, left) = beside(keep(9), Some(1));
     assert_eq!((void, &left[..]), (1, &ALL.map(str::to_owned)[..]));
-    // Where no version goes by a policy, another one changes nothing.
+    // If no policy drops versions, another policy changes nothing.
     let (void, left) = beside(keep(9), None);
     assert_eq!((void, &left[..]), (0, &NEWEST.map(str::to_owned)[..]));
 }
 
-/// By the clock of the waiting side, which stands still unless a test moves it.
+/// The clock of the waiting side, which only the test moves.
 static CLOCK: AtomicU64 = AtomicU64::new(0);
 
 fn clock() -> Duration {
     Duration::from_secs(CLOCK.load(Ordering::SeqCst))
 }
 
-/// A collection whose every entry from `first` on meets one of somebody else that contradicts the plan, `secs` later.
+/// Runs a collection. From entry `first` on, somebody commits a contradicting entry before each one, `secs` later.
 fn in_vain(
     world: &World,
     first: u64,
@@ -140,27 +140,27 @@ fn plans_that_come_to_nothing_are_made_again_for_five_minutes() {
     });
     let mut request = eager();
     request.elapsed = clock;
-    // Nothing is freed by it, so that the entries alone say what was done.
+    // With this grace, nothing is freed, so the entries alone show the progress.
     request.options.grace_secs = 3600;
     let (report, tries) = in_vain(&world, 0, 100, &request);
     let error = report.unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict, "{error:?}");
     assert!(error.to_string().contains("all of 3 plans"), "{error}");
     assert_eq!(tries, 3);
-    // What was done before it stands.
+    // Earlier progress is kept.
     let report = in_vain(&world, 1, 400, &request).0.unwrap();
     assert!(report.stopped, "{report:?}");
     assert_eq!((report.entries.len(), report.plans_void), (1, 1));
     assert_eq!(report.freed_objects, 0);
-    // Who has less time than that has stopped in good order.
+    // A shorter time limit ends the run in good order.
     request.time_limit = Some(Duration::from_secs(150));
     let report = in_vain(&world, 0, 200, &request).0.unwrap();
     assert!(report.stopped && report.entries.is_empty(), "{report:?}");
     assert_eq!(report.plans_void, 1);
 }
 
-/// A segment that another writer added is folded away again when the collector opens what its own entry has made: what it
-/// found is outdated, and the next plan is made on what is there.
+/// The collector's entry adds a segment, and another writer folds it before the collector opens it. The plan is then
+/// void, and the next one starts from the current state.
 #[test]
 fn a_segment_that_goes_before_the_collector_has_opened_it_makes_the_plan_void() {
     let world = world();
@@ -180,7 +180,7 @@ fn a_segment_that_goes_before_the_collector_has_opened_it_makes_the_plan_void() 
                 commit(&*there, std::slice::from_ref(&add));
                 *added.lock().unwrap() = Some(add);
             }
-            // The first try met that entry; the second has been written.
+            // The first try met the other entry; the second succeeded.
             (When::After, 3) => {
                 let Some(Change::AddSegment { segment, .. }) = *added.lock().unwrap() else {
                     panic!("no segment");
@@ -221,7 +221,8 @@ fn beside_other_writers_a_store_of_a_single_one_is_not_collected() {
     run(&world, &remote, &exclusive).unwrap();
 }
 
-/// Segments of many puts are merged: on a full disk they stay, and that is told; any other failure is one.
+/// Merges the segments of many puts. On a full disk, the segments stay and the report says so; any other failure is an
+/// error.
 #[test]
 fn a_merge_that_finds_no_room_leaves_the_segments_as_they_are() {
     let mut world = World::new();

@@ -1,7 +1,7 @@
-//! One put, disturbed at each of its steps: old refs stay readable, the new version is there whole or not
-//! at all, what was acknowledged is there, and the next try succeeds.
+//! One put, disturbed at each of its steps: old refs stay readable, the new version exists completely or not at all, an
+//! acknowledged version exists, and a retry succeeds.
 //!
-//! Steps of several threads have no fixed order, so the same n may hit another call from run to run.
+//! Steps of several threads have no fixed order, so the same n may hit another call in another run.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ const REF: &str = "project/crash/data";
 const OTHER: &str = "team/other/data";
 /// More mutations and requests than one put of these trees makes.
 const STEPS_MAX: u64 = 400;
-/// Packs of data and metadata, the segment, the log entry.
+/// Packs of data and of metadata, the segment, and the log entry.
 const MUTATIONS_MIN: u64 = 4;
 
-/// A store with two segments and a first version, and the tree of a second one.
+/// A store with two segments and a first version, and a tree for the second version.
 fn world() -> World {
     let mut world = World::new();
     for number in 0..3 {
@@ -32,7 +32,7 @@ fn world() -> World {
     world
 }
 
-/// The same with a log so long that the entry of the next put brings a checkpoint.
+/// The same with a longer log, so that the next entry writes a checkpoint.
 fn world_before_a_checkpoint() -> World {
     let mut world = world();
     world.change(|store| {
@@ -112,7 +112,7 @@ fn one_fault_at_every_request(name: &str, faults: Faults) {
         let counts = faulty.counts();
         if counts.faults > 0 {
             injected += 1;
-            // Whoever is told that the entry exists finds out that it is its own.
+            // A put that is told that its entry exists recognizes it as its own.
             assert!(
                 faults.retold == 0 || outcome.is_ok(),
                 "{name} at request {at}: {outcome:?}"

@@ -1,5 +1,5 @@
-//! Damage of every kind of object in a real store: who notices, what it is called, what is hit, and
-//! that a repair and a put of the original files heal what can be healed.
+//! Damage of every kind of object in a real store: who notices it, how it is named, and what is hit. A repair and a put
+//! of the original files restore what can be restored.
 
 use std::fs;
 use std::path::Path;
@@ -58,7 +58,7 @@ fn a_flipped_bit_in_data_is_found_by_reading_only_and_healed_by_the_originals() 
         format!("{error:?}").contains(&location.pack.to_string()),
         "{error:?}"
     );
-    // What verify found is known to the repair, which need not read all.
+    // The repair knows what verify found, so it need not read all data.
     let repaired = damaged.repair(false);
     assert_eq!(repaired.packs_condemned, [location.pack]);
     assert!(
@@ -77,7 +77,7 @@ fn a_flipped_bit_in_data_is_found_by_reading_only_and_healed_by_the_originals() 
 #[test]
 fn a_plain_put_heals_although_its_files_are_known_as_unchanged() {
     let damaged = Damaged::new();
-    // The cache of unchanged files is filled once the files have settled.
+    // Files enter the stat cache only after they have settled.
     std::thread::sleep(std::time::Duration::from_millis(2_100));
     put_tree(&damaged.store, &damaged.source(), REF);
     let report = put_tree(&damaged.store, &damaged.source(), REF);
@@ -96,7 +96,7 @@ fn a_plain_put_heals_although_its_files_are_known_as_unchanged() {
 #[test]
 fn a_plain_put_heals_also_when_the_repair_is_long_ago() {
     let damaged = Damaged::new();
-    // The cache of unchanged files is filled once the files have settled.
+    // Files enter the stat cache only after they have settled.
     std::thread::sleep(std::time::Duration::from_millis(2_100));
     put_tree(&damaged.store, &damaged.source(), REF);
     let location = damaged.first_chunk("large");
@@ -105,7 +105,7 @@ fn a_plain_put_heals_also_when_the_repair_is_long_ago() {
         u64::from(location.frame_offset) + 20,
     );
     damaged.repair(true);
-    // More entries than a put reads to find out whether anything was taken since.
+    // More entries than a put reads to check whether its chunks were condemned.
     let other = damaged.dir.path().join("other");
     for number in 0..40 {
         fs::write(&other, noise(100 + number, 100)).unwrap();
@@ -190,7 +190,7 @@ fn a_damaged_table_of_a_pack_loses_nothing() {
 fn damaged_metadata_is_found_by_the_walk_and_healed() {
     let damaged = Damaged::new();
     let key = damaged.pack(PackKind::Meta);
-    // All of its frames, so that whichever is read first is damaged.
+    // Damages every frame, so that any frame that is read first is damaged.
     let path = damaged.object(&key);
     flip(&path, 108);
     let report = damaged.verify(ReadData::Nothing);
@@ -247,7 +247,7 @@ fn packs_that_nobody_needs_are_not_taken_in() {
         index.packs().map(|pack| pack.id).collect::<Vec<_>>()
     };
     assert_eq!(packs_of(&damaged.store).len(), 4);
-    // Nobody needs the packs of the other ref any more, and their segment is lost with all others.
+    // The packs of the other ref are not needed any more, and its segment is lost like all others.
     let spec = "project/demo/other".parse().unwrap();
     store::refs::drop_versions(&damaged.store, &spec, None).unwrap();
     for id in state.segments.keys() {
@@ -392,7 +392,7 @@ fn a_put_beside_a_broken_segment_says_so() {
     assert!(error.to_string().contains(&key), "{error}");
 }
 
-/// A segment whose checksum is right and whose rows are not: it says that a chunk is another one.
+/// Replaces the segments by one with a valid checksum and a wrong row, which gives a chunk another id.
 fn lie(damaged: &Damaged) -> String {
     let store = &damaged.store;
     let remote = store.remote().as_ref();

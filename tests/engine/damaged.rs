@@ -1,4 +1,4 @@
-//! A store to be damaged, and the tools to damage it and to look at what is left.
+//! A store to be damaged, and tools to damage it and to examine the result.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ impl Damaged {
         repair(&self.store, request, &Unwatched).unwrap()
     }
 
-    /// The packs of one kind, by the live segments.
+    /// The key of a pack of this kind, from the live segments.
     pub(crate) fn pack(&self, kind: PackKind) -> String {
         let index = self.store.view().unwrap().index;
         let pack = index.packs().find(|pack| pack.kind == kind).unwrap();
@@ -71,7 +71,7 @@ impl Damaged {
         segment_key(*state.segments.keys().next().unwrap())
     }
 
-    /// Where the first chunk of a file lies.
+    /// The location of the first chunk of a file.
     pub(crate) fn first_chunk(&self, path: &str) -> Location {
         let reader = Reader::new(&self.store).unwrap();
         let found = reader.resolve(&spec(&format!("{REF}:{path}"))).unwrap();
@@ -88,7 +88,7 @@ impl Damaged {
         reader.locate(&first.unwrap()).unwrap()
     }
 
-    /// Puts the originals, and then everything must be as it was.
+    /// Puts the original files, and asserts that everything is restored.
     pub(crate) fn heal(&self) {
         put_tree(&self.store, &self.source(), REF);
         let report = self.verify(ReadData::Everything);
@@ -164,7 +164,7 @@ pub(crate) fn pin_and_unpin(damaged: &Damaged) {
     store::refs::pin(&damaged.store, &name, None, pinned).unwrap();
 }
 
-/// Not "not found": nobody dropped it.
+/// The error is not "not found", because nobody dropped the version.
 #[test]
 fn what_a_live_version_lacks_is_damage_for_a_replicator_too() {
     let damaged = Damaged::new();

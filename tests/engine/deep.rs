@@ -1,4 +1,4 @@
-//! Trees that are deeper than a stack.
+//! Trees that are too deep for recursion on a stack.
 
 use std::fs;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Frames that are the difference to others: found by themselves, come back, keep their bases alive, and go with them
-//! wherever they go.
+//! Deltas: they are made automatically, decode correctly, keep their bases alive, and take the bases along when they
+//! are copied.
 
 use std::fs;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::world::World;
 pub(crate) const REF: &str = "project/a/model";
 pub(crate) const OTHER: &str = "project/a/other";
 const BASE: &str = "project/a/base";
-/// Numbers of each file: a megabyte in bf16.
+/// Numbers in each file: a megabyte in bf16.
 const NUMBERS: usize = 1 << 19;
 
-/// Weights as training leaves them, normal, and what is added to them by training a little further.
+/// Normally distributed weights, as in trained models, after this many steps of further training.
 pub(crate) fn weights(steps: u64, count: usize) -> Vec<f32> {
     let mut all = vec![0.0; count];
     for step in 0..=steps {
@@ -45,7 +45,7 @@ pub(crate) fn halved(weights: &[f32]) -> Vec<u8> {
     bytes.flat_map(|[_, _, c, d]| [c, d]).collect()
 }
 
-/// A file of these tensors, whose names are numbers.
+/// A file of these tensors, which are named by number.
 pub(crate) fn safetensors(tensors: &[(usize, Vec<u8>)]) -> Vec<u8> {
     let (mut header, mut at) = (serde_json::json!({}), 0);
     for (number, bytes) in tensors {
@@ -62,7 +62,7 @@ pub(crate) fn safetensors(tensors: &[(usize, Vec<u8>)]) -> Vec<u8> {
     file
 }
 
-/// A model after so many steps, in four tensors.
+/// A model after this many steps, in four tensors.
 pub(crate) fn model(steps: u64) -> Vec<(usize, Vec<u8>)> {
     let bytes = halved(&weights(steps, NUMBERS));
     bytes
@@ -85,7 +85,7 @@ fn put_from(world: &World, remote: &Arc<dyn Prune>, tree: &str, base: DeltaBase)
     put(&world.open(remote.clone()).unwrap(), &request, &Unwatched).unwrap()
 }
 
-/// A store with a model and what became of it.
+/// A store with a model and a further trained one.
 pub(crate) fn trained() -> (World, Arc<dyn Prune>) {
     let world = World::new();
     let remote = world.memory();
@@ -101,7 +101,7 @@ fn index(world: &World, remote: &Arc<dyn Prune>) -> Index {
     world.open(remote.clone()).unwrap().view().unwrap().index
 }
 
-/// The chunks of the one file of a version, and where they lie.
+/// The chunks of a version's only file, and their locations.
 fn places(world: &World, remote: &Arc<dyn Prune>, version: &str) -> Vec<(ChunkId, Location)> {
     places_in(&world.open(remote.clone()).unwrap(), version)
 }
@@ -125,7 +125,7 @@ fn deltas(world: &World, remote: &Arc<dyn Prune>, version: &str) -> usize {
     count_deltas(&world.open(remote.clone()).unwrap(), version)
 }
 
-/// The chunks of the one file of a version that lie in deltas.
+/// The number of chunks of a version's only file that are in deltas.
 pub(crate) fn count_deltas(store: &Store, version: &str) -> usize {
     let places = places_in(store, version);
     places.iter().filter(|(_, at)| at.is_delta).count()
@@ -157,7 +157,7 @@ fn what_was_trained_further_is_stored_as_the_difference() {
     assert!(found + 1 >= all && found >= 4, "{found} of {all}");
     assert_eq!(world.check(remote.clone(), "deltas").len(), 2);
     is_clean(&world, &remote);
-    // A third one, and a sibling: their bases are plain, too.
+    // A third version and a sibling: their bases are plain as well.
     tree(&world, "steps-2", &safetensors(&model(2)));
     let report = world.put(remote.clone(), "steps-2", REF).unwrap();
     assert!(
@@ -193,7 +193,7 @@ fn a_base_is_found_by_the_name_of_a_tensor_or_by_its_place_and_where_one_says() 
         report.stored_bytes * 100 < report.new_bytes * 40,
         "{report:?}"
     );
-    // Numbers of no known kind of file, cut by their content: chunks have no pairs, bytes have.
+    // Numbers in files of an unknown format, which are cut by content: chunks have no counterparts, bytes have.
     for steps in 0..2 {
         let plain = [
             noise(7, 30_001),
@@ -252,7 +252,7 @@ fn a_dropped_version_leaves_the_bases_of_those_that_stay() {
         deltas(&world, &remote, REF),
         after.iter().filter(|(_, at)| at.is_delta).count()
     );
-    // With what needs it, the base goes.
+    // The base is collected together with what needs it.
     store::refs::drop_versions(&store, &name(REF), None).unwrap();
     run(&world, &remote, &eager()).unwrap();
     assert_eq!(remote.list("packs").unwrap().len(), 0);
@@ -267,7 +267,7 @@ fn repacking_copies_bases_and_deltas_as_what_they_are() {
         tree(&world, &name, &safetensors(&model(steps)));
         fs::write(world.tree(&name).join("noise"), noise(steps, 1 << 20)).unwrap();
         world.put(remote.clone(), &name, REF).unwrap();
-        // The same without the noise, which is dropped.
+        // The same without the noise; the version with noise is dropped.
         let name = format!("alone-{steps}");
         tree(&world, &name, &safetensors(&model(steps)));
         world.put(remote.clone(), &name, OTHER).unwrap();
@@ -316,7 +316,7 @@ fn a_damaged_base_is_named_with_the_frame_and_the_paths_that_it_hits() {
     );
     let error = world.get(&store, &format!("{REF}@2")).unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
-    // What is good of the base is saved; what is not takes its deltas along, until it is put again.
+    // Good parts of the base are saved. Damaged parts also lose their deltas until they are put again.
     let request = RepairRequest {
         read_data: true,
         dry_run: false,
@@ -344,8 +344,8 @@ fn a_damaged_base_is_named_with_the_frame_and_the_paths_that_it_hits() {
     world.check(remote.clone(), "the base was put again");
 }
 
-/// A model, and two that were trained further, one of which is stored by itself; the model was dropped, and lives on as
-/// the base of the other. The pack that has it.
+/// A model and two further trained ones, one of which is stored plain. The model was dropped, and is kept as the base
+/// of the other one. Returns the key of its pack, too.
 fn with_a_held_base() -> (World, Arc<dyn Prune>, String) {
     let world = World::new();
     let remote = world.memory();
@@ -388,7 +388,7 @@ fn a_base_that_was_lost_comes_back_in_a_plain_frame() {
         }
         let store = world.open(remote.clone()).unwrap();
         assert_eq!(world.get(&store, REF).unwrap_err().kind(), Kind::Corrupt);
-        // It is near to what is there by itself.
+        // The automatic choice finds a base that is similar.
         put_as(&world, &remote, "steps-0", BASE, DeltaBase::Auto);
         is_whole(&world, &remote);
     }
@@ -400,7 +400,7 @@ fn a_base_that_came_back_as_a_delta_is_stored_or_repaired_in_a_plain_frame() {
         let (world, remote, pack) = with_a_held_base();
         remote.delete(&[pack]).unwrap();
         mend(&world, &remote);
-        // Another store has it as the difference to what both have.
+        // Another store has it as a delta of what both stores have.
         let elsewhere = empty(&world);
         put_as(&world, &elsewhere, "steps-2", OTHER, DeltaBase::None);
         put_as(&world, &elsewhere, "steps-0", BASE, DeltaBase::Auto);
@@ -465,13 +465,13 @@ fn segments_are_made_anew_with_the_bases_that_packs_name() {
 #[test]
 fn another_store_gets_deltas_with_their_bases_or_what_they_stand_for() {
     let (world, remote) = trained();
-    // The newest alone: whoever gets it gets no base, so none may be needed.
+    // Only the newest version is copied. Its destination does not get the base, so it must not need one.
     let alone = empty(&world);
     bring(&world, &remote, &alone, &latest(&[REF]));
     assert_eq!(deltas(&world, &alone, REF), 0);
     is_clean(&world, &alone);
     world.check(alone.clone(), "the newest alone");
-    // One after the other, as a mirror gets them.
+    // All versions in order, as a mirror gets them.
     let mirror = empty(&world);
     let request = all(&[REF]);
     bring(&world, &remote, &mirror, &request);

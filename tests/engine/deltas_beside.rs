@@ -1,4 +1,4 @@
-//! Deltas beside collectors, and frames that say what no put would.
+//! Deltas beside collectors, and frames that no put would write.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use crate::deltas::{OTHER, REF, halved, is_clean, model, safetensors, trained, t
 use crate::stores::{name, noise, request};
 use crate::world::World;
 
-/// Condemns these packs, as a collector does that goes by nothing.
+/// Condemns these packs, like a collector that checks nothing.
 fn condemn(store: &Store, packs: Vec<store::PackId>) {
     let mut state = store.state().unwrap();
     let change = Change::CondemnPacks { packs };
@@ -27,14 +27,14 @@ fn condemn(store: &Store, packs: Vec<store::PackId>) {
     .unwrap();
 }
 
-/// A collector takes the packs of the base at any step of a put that makes deltas to it: the put stores again what
-/// does not stand any more.
+/// The packs of the base are condemned at each step of a put that makes deltas of it. The put then stores again what no
+/// longer stands.
 #[test]
 fn a_base_that_is_taken_while_a_put_counts_on_it_is_done_without() {
     taken_at_every_step(&model(2));
 }
 
-/// With one more tensor the header differs, too: the put counts on nothing there but the bases.
+/// An additional tensor changes the header, too, so the put relies on nothing but the bases.
 #[test]
 fn a_base_that_is_all_that_a_put_counts_on_is_done_without_when_it_is_taken() {
     let mut tensors = model(2);
@@ -68,7 +68,7 @@ fn taken_at_every_step(tensors: &[(usize, Vec<u8>)]) {
         let mut request = request(&world.tree("steps-2"), OTHER);
         "steps-2".clone_into(&mut request.message);
         request.delta_base = DeltaBase::Auto;
-        // The base is looked for in a version that is live when the put begins.
+        // The base is searched in a version that is live when the put begins.
         let done = put(&world.open(scripted).unwrap(), &request, &Unwatched).unwrap();
         assert_eq!(done.version, Some(1));
         world.check(remote.clone(), &format!("taken at step {at}"));
@@ -81,7 +81,7 @@ fn taken_at_every_step(tensors: &[(usize, Vec<u8>)]) {
     assert!(steps > 1, "{steps}");
 }
 
-/// Packs of frames made by hand: one that is the difference to a chunk in a delta, and one to a chunk that is nowhere.
+/// Packs of frames made by hand: a delta of a chunk that is in a delta, and a delta of a chunk that does not exist.
 #[test]
 fn a_delta_of_a_delta_and_one_of_nothing_are_offered_by_nobody() {
     use store::codec::{DeltaBase as Base, Elements, Encoder, LEVEL};
@@ -156,14 +156,14 @@ fn a_delta_of_a_delta_and_one_of_nothing_are_offered_by_nobody() {
             }
         }
     }
-    // Nobody needs them, so nothing is damaged; and nobody misses them.
+    // No version needs them, so the store is clean, and they can be collected.
     is_clean(&world, &remote);
     run(&world, &remote, &eager()).unwrap();
     assert_eq!(remote.list("packs").unwrap().len(), 0);
 }
 
-/// A put has found its base, then the base's version is dropped; it ends at each step of a collector that did not mark the
-/// base, in whose pack something else lives. What the collector does next leaves the base all the same.
+/// A put has chosen its base; then the version of the base is dropped. The put ends at each step of a collector that
+/// did not mark the base, whose pack has other live chunks. The collector must still keep the base.
 #[test]
 fn a_put_that_ends_between_two_steps_of_a_collector_keeps_its_base() {
     let mut steps = 0;
@@ -180,7 +180,7 @@ fn a_put_that_ends_between_two_steps_of_a_collector_keeps_its_base() {
             .unwrap();
         tree(&world, "steps-1", &safetensors(&model(1)));
         let ((ready, begun), (go, wait), (done, ended)) = (channel(), channel(), channel());
-        // All is stored but the entry of the version.
+        // Stops when everything but the version's entry is stored.
         let stops = Mutex::new(Some((ready, wait)));
         let script = move |when, step, key: &str| {
             let is_entry = step == Step::Create && key.starts_with(LOG_PREFIX);

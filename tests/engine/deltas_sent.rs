@@ -1,4 +1,4 @@
-//! Deltas on their way to another store: what goes over, and what a dry run says of it.
+//! Deltas on their way to another store: what is sent, and what a dry run reports.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::replicate::{all, bring, empty, latest};
 use crate::stores::name;
 use crate::world::World;
 
-/// What a dry run says, then what the run says.
+/// The report of a dry run, then that of the run.
 fn both(
     world: &World,
     [from, to]: [&Arc<dyn Prune>; 2],
@@ -24,7 +24,7 @@ fn both(
     [dry, request.clone()].map(|request| bring(world, from, to, &request))
 }
 
-/// Whether the first number is the second one, or nearly so.
+/// Whether the two numbers are nearly equal.
 fn is_near(said: u64, sent: u64) -> bool {
     said.abs_diff(sent) * 100 <= sent * 15
 }
@@ -77,7 +77,7 @@ fn a_base_that_no_version_has_goes_over_once_where_several_deltas_need_it() {
     }
     is_clean(&world, &to);
     assert_eq!(world.check(to.clone(), "a mirror").len(), 3);
-    // The collector there keeps what the deltas need.
+    // The collector at the destination keeps what the deltas need.
     run(&world, &to, &eager()).unwrap();
     assert_eq!(world.check(to.clone(), "a mirror, collected").len(), 3);
     is_clean(&world, &to);

@@ -1,4 +1,4 @@
-//! Deltas that cannot be read, and what is to blame: everything that reads says the same.
+//! Deltas that cannot be decoded: all readers name the same cause.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::stores::{noise, spec};
 use crate::strange::{commit, file, learn, upload};
 use crate::world::World;
 
-/// What reading the newest version of a ref ends with, by all who read it.
+/// The errors of all kinds of readers for the newest version of a ref.
 fn errors(world: &World, remote: &Arc<dyn Prune>, id: &ChunkId) -> Vec<Error> {
     let store = world.open(remote.clone()).unwrap();
     let there = empty(world);
@@ -68,7 +68,7 @@ fn bases_of_too_many_bytes_are_refused_by_who_verifies_and_by_who_reads() {
     assert_eq!(report.hits.len(), 1);
 }
 
-/// A store whose version is the difference to a base that is damaged and decodes all the same. Garbage lies beside it.
+/// A store with a delta whose base is damaged but still decodes. The pack also has unused chunks.
 fn damaged_base(world: &World) -> (Arc<dyn Prune>, PackId, PackId, ChunkId) {
     let remote = world.memory();
     let store = world.open(remote.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! What two versions kept beside their trees, as a diff tells it.
+//! How a diff shows what two versions keep beside their trees.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ use crate::stores::spec;
 use crate::world::World;
 
 const KEEP: [Keep; 2] = [Keep::Modes, Keep::Xattrs];
-/// More entries than a diff knows at once to differ.
+/// More entries than a diff compares at once.
 const MANY: usize = 1500;
 
 fn world() -> World {
@@ -35,7 +35,7 @@ fn set_mode(world: &World, path: &str, mode: u32) {
     fs::set_permissions(world.tree("in").join(path), Permissions::from_mode(mode)).unwrap();
 }
 
-/// Each difference: its path, and in what it is one.
+/// Each difference: its path and its aspects.
 fn told(world: &World, remote: &Arc<dyn Prune>, before: &str, after: &str) -> Vec<String> {
     let store = world.open(remote.clone()).unwrap();
     let reader = Reader::new(&store).unwrap();
@@ -85,7 +85,7 @@ fn what_was_kept_otherwise_is_told_also_where_the_trees_are_the_same() {
     }
 }
 
-/// Entries that come and go move all others in the lists.
+/// Added and removed entries shift all others in the lists.
 #[test]
 fn what_is_on_one_side_only_moves_nothing_that_was_kept() {
     let world = world();

@@ -1,4 +1,4 @@
-//! edit: files that come and go one by one make the version that a put of the directory would make.
+//! edit: files that are added and removed one by one make the same version as a put of the directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +32,7 @@ fn request(onto: Option<u64>) -> EditRequest {
     }
 }
 
-/// Files with bytes come, those without go.
+/// Adds the files that have bytes, and removes the others.
 fn change(store: &Store, onto: Option<u64>, changes: Changes<'_>) -> Result<EditReport> {
     let work = |edit: &mut store::Edit<'_>| {
         for (path, bytes) in changes {
@@ -52,13 +52,13 @@ fn change(store: &Store, onto: Option<u64>, changes: Changes<'_>) -> Result<Edit
     edit(store, &request(onto), work).map(|(report, ())| report)
 }
 
-/// Removes directories that nothing is left in.
+/// Removes empty directories.
 fn prune(dir: &Path) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             prune(&path);
-            // One that holds something stays.
+            // A directory that is not empty stays.
             let _holds = fs::remove_dir(&path);
         }
     }
@@ -95,7 +95,7 @@ fn root_of(store: &Store, name: &str) -> store::Root {
     state.version(&name.parse().unwrap(), None).unwrap().1.root
 }
 
-/// All bytes are read again, the times too.
+/// Reads all bytes and times again.
 fn assert_sound(store: &Store) {
     let request = VerifyRequest {
         target: None,
@@ -115,7 +115,7 @@ fn random_edits_make_the_tree_that_a_put_makes() {
         let dir = world.tree("tree");
         fs::create_dir_all(&dir).unwrap();
         for number in 1..15 {
-            // Two levels of directories, so that files, directories and nothing take turns at few paths.
+            // Two levels of directories, so that files, directories and nothing alternate at a few paths.
             let mut changes = BTreeMap::new();
             for _ in 0..=random.below(4) {
                 let path = format!(
@@ -166,7 +166,7 @@ fn a_precondition_holds_and_the_same_again_is_done_already() {
     let other = change(&store, Some(0), &[("a", Some(b"other"))]).unwrap_err();
     assert_eq!(other.kind(), ErrorKind::Conflict);
     assert_eq!(change(&store, Some(1), &[("a", None)]).unwrap().version, 2);
-    // Its answer was lost.
+    // The answer to the first attempt was lost.
     let again = change(&store, Some(1), &[("a", None)]).unwrap();
     assert_eq!((again.version, again.unchanged), (2, true));
     let late = change(&store, Some(1), &[("a", Some(b"late"))]).unwrap_err();
@@ -275,7 +275,8 @@ fn what_the_store_has_is_added_without_its_bytes_and_what_it_has_not_is_refused(
     assert_eq!(refused.kind(), ErrorKind::NotFound, "{refused}");
 }
 
-/// What was below it before is gone; for files that come below a directory that stays, it is not.
+/// A directory that is removed and added again in one edit has lost its old files. A directory that is only added to
+/// has not.
 #[test]
 fn a_directory_that_goes_and_comes_again_in_one_edit_has_only_what_came() {
     let world = World::new();
@@ -356,7 +357,7 @@ fn power_goes_off_after_every_mutation_and_the_version_is_whole_or_not_there() {
         assert!(outcome.is_err() || version == 2, "{stop_after}");
         before += u64::from(version == 1);
         after += u64::from(version == 2);
-        // Whoever comes again finds it done, or does it.
+        // A repeated edit finds it done, or does it.
         assert_eq!(
             change(&store, Some(1), new).unwrap().version,
             2,

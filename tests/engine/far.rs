@@ -1,4 +1,4 @@
-//! A large segment of a bucket: looked up where it is, and copied when that is cheaper. And packs: read in large parts.
+//! A large segment in a bucket: searched in place, or copied when that is cheaper. And packs: read in large parts.
 
 use std::fs;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::world::World;
 
 const REF: &str = "project/far/data";
 
-/// A bucket that counts what is read of segments, or of packs.
+/// A bucket that counts reads of segments or of packs.
 #[derive(Debug)]
 struct Counted {
     inner: Arc<dyn Prune>,
@@ -26,7 +26,7 @@ struct Counted {
     requests: AtomicU64,
     bytes: AtomicU64,
     keys: Mutex<Vec<String>>,
-    /// How long ranges take.
+    /// The delay of ranges.
     delay: Duration,
 }
 
@@ -58,7 +58,7 @@ impl Counted {
         }
     }
 
-    /// Requests, and bytes of their answers, since this was asked last.
+    /// Requests, and bytes of their answers, since the last call.
     fn told(&self) -> (u64, u64) {
         let taken = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
         (taken(&self.requests), taken(&self.bytes))
@@ -126,7 +126,7 @@ impl Write for Counted {
     }
 }
 
-/// A store whose one segment is larger than what is copied at once, since it is of very small chunks.
+/// A store whose only segment is too large to be copied at once, because its chunks are very small.
 fn world() -> World {
     let mut world = World::fine();
     world.portions = Portions::default();
@@ -186,7 +186,7 @@ fn a_fresh_host_reads_no_segment_to_list_refs_and_little_of_a_large_one_to_get()
     assert!((1..=16).contains(&requests), "{requests}");
     assert!(bytes < 100 << 10, "{bytes}");
 
-    // All of it: 80,000 chunks, whose packs say where they are.
+    // A get of everything: 80,000 chunks, which are located by the tables of their packs.
     let store = fresh(&world, &remote, "cache-get");
     let out = world.get(&store, REF).unwrap();
     assert_same_tree(&world.tree("tree"), out.path());
@@ -222,7 +222,7 @@ fn a_segment_that_is_asked_often_is_copied_by_then() {
     assert!(read[..copied].iter().sum::<u64>() < all, "{read:?}");
 }
 
-/// Whatever a damaged one leads to, an error names it, or another reader finds the chunk.
+/// Either an error names the damaged segment, or another reader finds the chunk.
 #[test]
 fn a_damaged_far_segment_is_named() {
     let world = world();
@@ -240,14 +240,14 @@ fn a_damaged_far_segment_is_named() {
         assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
         assert!(error.to_string().contains(&key), "{error}");
     };
-    // The fan-out, and the entries.
+    // The fan-out and the rows.
     spoilt(100..20_000, 0xff);
     spoilt(100..20_000, 0);
     spoilt(middle / 2..middle + middle / 2, 0xaa);
 }
 
-/// Pieces of two files lie in turn in the packs, as they do when several workers put: both are wanted, so that one read
-/// covers many of them.
+/// Pieces of two files alternate in the packs, as after a put by several workers. Both files are wanted, so one read
+/// covers many pieces.
 #[test]
 fn files_that_lie_in_turn_are_read_together() {
     const PIECE: usize = 2 << 20;
@@ -265,7 +265,7 @@ fn files_that_lie_in_turn_are_read_together() {
         }
     }
     let inner = world.memory();
-    // One worker puts chunks in their order.
+    // A single worker stores chunks in order.
     let host = Host {
         threads: 1,
         ..world.host()
@@ -282,13 +282,13 @@ fn files_that_lie_in_turn_are_read_together() {
     assert_same_tree(&world.tree("apart"), &world.tree("out"));
     let (requests, bytes) = remote.told();
     let size = (one.len() + other.len()) as u64;
-    // What the first reads cover is small, so that they begin at once.
+    // The first reads are small, so that the output begins at once.
     assert!(bytes < size * 115 / 100, "{bytes} of {size}");
     println!("{requests} requests, {bytes} bytes");
     assert!(requests < 100, "{requests}");
 }
 
-/// Clients of a server that ask for one file at once.
+/// Clients of a server that request one file at the same time.
 #[test]
 fn what_many_read_at_once_is_read_once() {
     const READERS: usize = 8;

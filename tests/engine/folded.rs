@@ -1,4 +1,5 @@
-//! Segments that writers fold into their own: few are left, nothing is lost, and who relied on one goes on.
+//! Segments that writers fold into their own: few are left, nothing is lost, and writers that rely on a folded one go
+//! on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ use crate::world::World;
 
 const REF: &str = "project/a/data";
 
-/// A world whose commits fold `fold` segments of about one size, and `count` trees of one small file each.
+/// A world whose commits fold `fold` segments of similar size, and `count` trees of one small file each.
 fn world(fold: usize, count: u64) -> World {
     let mut world = World::new();
     world.portions = Portions {
@@ -44,7 +45,7 @@ fn segments(world: &World, remote: &Arc<dyn Prune>) -> usize {
     state.segments.len()
 }
 
-/// The changes of entry `number`.
+/// The changes in entry `number`.
 fn changes(remote: &dyn Read, number: u64) -> Vec<Change> {
     log::entry(remote, number).unwrap().unwrap().changes
 }
@@ -54,7 +55,7 @@ fn folds(changes: &[Change]) -> usize {
     changes.iter().filter(is_fold).count()
 }
 
-/// Puts through a backend on which `act` happens before the first entry is tried.
+/// Puts while `act` happens before the first attempt to write an entry.
 fn put_beside(
     world: &World,
     remote: &Arc<dyn Prune>,
@@ -113,7 +114,7 @@ fn an_entry_that_folds_says_into_what() {
     assert_eq!(segments(&world, &remote), 1);
 }
 
-/// Two writers fold the same segments: the second one commits its own alone, and nothing twice.
+/// Two writers fold the same segments: the second one commits only its own segment, and nothing twice.
 #[test]
 fn a_fold_that_another_writer_has_done_meanwhile_is_given_up() {
     let world = Arc::new(world(3, 4));
@@ -132,7 +133,7 @@ fn a_fold_that_another_writer_has_done_meanwhile_is_given_up() {
     assert_eq!(world.check(remote.clone(), "two folds"), found);
 }
 
-/// What a put deduplicated against lies in another segment by the time that it commits.
+/// The chunks that a put relies on are in another segment by the time it commits.
 #[test]
 fn who_relies_on_a_segment_that_is_folded_stores_nothing_again() {
     let world = Arc::new(world(3, 3));
@@ -150,7 +151,7 @@ fn who_relies_on_a_segment_that_is_folded_stores_nothing_again() {
     assert_eq!(world.check(remote.clone(), "relied"), found);
 }
 
-/// A collector condemns a pack of a segment that is being folded: what is folded does not bring it back.
+/// A collector condemns a pack of a segment that is being folded. The folded segment must not bring the pack back.
 #[test]
 fn a_fold_beside_a_collector_names_nothing_that_was_condemned() {
     let world = Arc::new(world(3, 4));
@@ -173,7 +174,7 @@ fn a_fold_beside_a_collector_names_nothing_that_was_condemned() {
     assert_eq!(world.check(remote.clone(), "condemned"), found);
 }
 
-/// Writers fold all the time: a collection is not begun again because of that.
+/// Writers that fold all the time do not make a collector start again.
 #[test]
 fn a_plan_stands_beside_a_writer_that_folds() {
     let world = Arc::new(world(3, 4));
@@ -212,7 +213,7 @@ fn a_plan_stands_beside_a_writer_that_folds() {
     assert_eq!(world.check(remote.clone(), "a plan"), found);
 }
 
-/// What a pass that is under way has committed stays apart.
+/// Segments of an unfinished pass are not folded.
 #[test]
 fn segments_of_a_pass_under_way_are_not_folded() {
     let world = World::fine();
@@ -242,7 +243,7 @@ fn segments_of_a_pass_under_way_are_not_folded() {
     assert!(of_passes > 5);
 }
 
-/// A put of little is one pack of both kinds; what reads, copies and collects tells its frames apart.
+/// A small put writes one pack of both kinds. Readers, transfers and collectors distinguish its frames.
 #[test]
 fn a_put_of_little_is_one_pack() {
     let mut world = world(8, 12);
@@ -279,7 +280,7 @@ fn a_put_of_more_keeps_data_and_metadata_apart() {
     assert_eq!(kinds, [PackKind::Data, PackKind::Meta]);
 }
 
-/// Where a frame of a pack of both kinds is damaged, the others are saved, each to a pack of its kind.
+/// If a frame in a pack of both kinds is damaged, the others are saved, each to a pack of its kind.
 #[test]
 fn what_is_good_in_a_damaged_pack_of_both_kinds_is_saved() {
     let mut world = world(8, 1);

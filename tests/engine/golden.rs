@@ -1,7 +1,7 @@
-//! The golden stores of format version 2: what was written once is read, written to and collected for ever.
+//! The golden stores of format version 2: later programs must read, extend and collect them.
 //!
-//! `fixtures/v2/store` holds odd trees, `fixtures/v2/weights` models, whose frames are planes and deltas, and a
-//! directory with modes. Made once with `REGENERATE=1`, which writes only where there is nothing; never edited.
+//! `fixtures/v2/store` has odd trees. `fixtures/v2/weights` has models, whose frames are planes and deltas, and a
+//! directory with modes. Made once with `REGENERATE=1`, which writes only missing fixtures; never edited.
 
 use std::ffi::OsString;
 use std::fs;
@@ -27,7 +27,7 @@ const VERSIONS: [&str; 3] = [
     "team/golden/file@1",
 ];
 
-/// Of the models: one, what became of it, and a directory whose modes were kept.
+/// The versions in `weights`: a model, a further trained one, and a directory with modes.
 const WEIGHTS: [&str; 3] = [
     "project/golden/model@1",
     "project/golden/model@2",
@@ -59,7 +59,7 @@ impl Copy {
         Self { dir, remote, store }
     }
 
-    /// These versions are what the fixture says, numbered from `first` on.
+    /// Asserts that these versions match the fixture's listings, numbered from `first` on.
     pub(crate) fn reads(&self, versions: &[&str], first: usize) {
         for (at, version) in versions.iter().enumerate() {
             let at = first + at;
@@ -78,7 +78,7 @@ impl Copy {
         }
     }
 
-    /// Without what is remembered from before.
+    /// Opens the store again without cached state.
     pub(crate) fn anew(self) -> Self {
         let mut host = host(self.dir.path());
         host.cache_dir = None;
@@ -130,7 +130,7 @@ fn the_models_of_version_2_read_as_they_were_written() {
     golden.is_clean();
 }
 
-/// What was there counts as there, goes on being read, and outlives a collector that takes what it may.
+/// The old data is deduplicated against, can still be read, and survives a collector.
 #[test]
 fn the_store_of_version_2_is_written_to_and_collected() {
     let golden = Copy::of("store");
@@ -158,7 +158,7 @@ fn the_store_of_version_2_is_written_to_and_collected() {
     golden.is_clean();
 }
 
-/// A delta to what was written then; and the base of one that stays outlives its version.
+/// Puts a delta of the old data. The base of a remaining delta outlives its own version.
 #[test]
 fn the_models_of_version_2_are_written_to_and_collected() {
     let golden = Copy::of("weights");
@@ -178,14 +178,14 @@ fn the_models_of_version_2_are_written_to_and_collected() {
     golden.is_clean();
 }
 
-/// When the environment says so.
+/// Makes a missing fixture if the environment asks for it.
 pub(crate) fn make_where_missing(which: &str, make: fn(&Path)) {
     if std::env::var_os("REGENERATE").is_some() && !fixture().join(which).exists() {
         make(&fixture());
     }
 }
 
-/// Every entry of a tree: path, kind, hash of its bytes (or of its target), time.
+/// Lists every entry of a tree: path, kind, hash of its bytes or target, and time.
 fn listing(root: &Path) -> String {
     let line = |(path, seen): (OsString, Seen)| {
         let path = path.as_encoded_bytes().escape_ascii().to_string();
@@ -226,7 +226,7 @@ fn make(fixture: &Path) {
     trees::settle_times(&tree, 2);
     put_tree(&store, &tree, "project/golden/tree");
     write_listing(&tree, fixture, 1);
-    // Two small segments become one.
+    // Folds two small segments into one.
     let store = store.in_portions(Portions {
         fold: 2,
         ..Portions::default()
@@ -252,7 +252,7 @@ fn make(fixture: &Path) {
     .unwrap();
 }
 
-/// A store at `place`, written by a host whose name is always the same.
+/// A store at `place`, whose writer always has the same host name.
 pub(crate) fn new_store(place: &Path, dir: &Path) -> Store {
     let remote: Arc<dyn Write> = Arc::new(Objects::directory(place).unwrap());
     let mut host = host(dir);
@@ -268,7 +268,7 @@ pub(crate) fn write_listing(tree: &Path, fixture: &Path, at: usize) {
     fs::write(fixture.join(format!("expected-{at}.txt")), listing(tree)).unwrap();
 }
 
-/// A model and what became of it after some more steps, and a directory with modes.
+/// Makes a model, a further trained one, and a directory with modes.
 fn make_weights(fixture: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let store = new_store(&fixture.join("weights"), dir.path());

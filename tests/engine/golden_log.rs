@@ -1,6 +1,6 @@
-//! A golden store with a long log: every change that there is, a checkpoint on layers, and entries behind it.
+//! A golden store with a long log: every kind of change, a checkpoint on layers, and later entries.
 //!
-//! `fixtures/v2/long` was made the day after the others, in the same way, and is never edited either.
+//! `fixtures/v2/long` was made a day after the others, in the same way, and is never edited either.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +26,7 @@ use crate::replicate::latest;
 use crate::stores::{name, put_tree};
 
 const TREE: &str = "project/long/tree";
-/// What its versions hold is said behind what those of the other golden stores hold.
+/// The listings of its versions are numbered after those of the other golden stores.
 const FIRST: usize = 6;
 const VERSIONS: [&str; 3] = [
     "project/long/tree@4",
@@ -44,7 +44,7 @@ const OPS: [&str; 9] = [
     "set_policy",
     "set_ref",
 ];
-/// What entries and changes may have, and some do.
+/// Optional fields of entries and changes, all of which occur.
 const FIELDS: [&str; 17] = [
     r#""pass":""#,
     r#""into":""#,
@@ -65,7 +65,7 @@ const FIELDS: [&str; 17] = [
     r#""until":"#,
 ];
 
-/// Numbers of the checkpoints that a copy has, in order.
+/// The numbers of a copy's checkpoints, in order.
 fn checkpoints(golden: &Copy) -> Vec<u64> {
     let listed = golden.remote.list(CHECKPOINTS_PREFIX).unwrap();
     let numbers = listed.iter();
@@ -112,7 +112,7 @@ fn the_state_of_the_long_log_is_that_of_its_checkpoint_and_of_the_fold() {
     };
     assert_eq!(golden.store.layers_of(newest).unwrap(), [second, first]);
     assert!(newest < state.number, "entries behind it");
-    // The checkpoint stands for the entries before, and nothing else does: its layers are needed.
+    // Without the earlier entries, only the checkpoint has their state, and it needs its layers.
     let before: Vec<String> = (1..newest).map(log_key).collect();
     golden.remote.delete(&before).unwrap();
     let golden = golden.anew();
@@ -132,7 +132,7 @@ fn the_store_of_the_long_log_is_written_to_and_collected() {
     assert_eq!(report.version, Some(5));
     let golden = golden.anew();
     golden.reads(&VERSIONS, FIRST);
-    // One of a checkpoint, one of a layer, and one that was added just now.
+    // Drops an old version, and one that was added just now.
     refs::drop_versions(&golden.store, &name("team/long/shared"), None).unwrap();
     refs::drop_versions(&golden.store, &name(TREE), Some(5)).unwrap();
     let report = collect(&golden.store, golden.remote.as_ref(), &eager()).unwrap();
@@ -143,7 +143,7 @@ fn the_store_of_the_long_log_is_written_to_and_collected() {
     golden.is_clean();
 }
 
-/// Passes of several commits, which fold what is small.
+/// Passes have several commits, which fold small segments.
 fn portions() -> Portions {
     Portions {
         commit_chunks: 5,
@@ -164,7 +164,7 @@ fn make(fixture: &Path) {
         version(&tree, at);
         put_tree(&store, &tree, TREE);
     }
-    // Small segments become one.
+    // Folds small segments.
     let folding = store.clone().in_portions(Portions {
         fold: 2,
         ..Portions::default()
@@ -186,12 +186,12 @@ fn make(fixture: &Path) {
     };
     commit(&store, &[Change::SetPolicy { policy }, learn]);
     commit(&store, &[step(&store)]);
-    // The second version comes back as the third, and the first one goes.
+    // The second version is restored as the third, and the first one is dropped.
     refs::drop_versions(&store, &name(TREE), Some(2)).unwrap();
     undo(&store, None, false, &Unwatched).unwrap();
     refs::drop_versions(&store, &name(TREE), Some(1)).unwrap();
     collect(&store, remote.as_ref(), &eager()).unwrap();
-    // An entry is lost, which this host has seen.
+    // Loses an entry that this host has seen.
     pin(&store, true);
     remote
         .delete(&[log_key(store.state().unwrap().number)])
@@ -220,7 +220,7 @@ fn make(fixture: &Path) {
     write_layered(&store, remote.as_ref());
     pin(&store, true);
     pin(&store, false);
-    // Room for entries means nothing, and would be most of it.
+    // The reserve has no meaning and would be most of the fixture.
     fs::remove_dir_all(place.join("reserve")).unwrap();
 }
 
@@ -232,7 +232,7 @@ fn version(tree: &Path, number: u64) {
     trees::settle_times(tree, number);
 }
 
-/// A directory of which all is kept that can be, and which only its owner may read.
+/// Makes a directory with everything that can be kept, which only its owner may read.
 fn make_shared(store: &Store, dir: &Path) {
     let shared = dir.join("shared");
     trees::write(&shared.join("note"), b"a note");
@@ -250,7 +250,7 @@ fn make_shared(store: &Store, dir: &Path) {
     put(store, &request, &Unwatched).unwrap();
 }
 
-/// A ref that was first put into another store.
+/// Makes a ref that was first put into another store.
 fn make_other(store: &Store, dir: &Path, tree: &Path) {
     let other = new_store(&dir.join("other"), dir);
     put_tree(&other, tree, "team/other/data");
@@ -258,7 +258,7 @@ fn make_other(store: &Store, dir: &Path, tree: &Path) {
     replicate(&other, store, &request, &Memory::default(), &Unwatched).unwrap();
 }
 
-/// A version of a checkpoint of a job, with a field that nobody knows.
+/// A version of a training job's checkpoint, with an unknown field.
 fn step(store: &Store) -> Change {
     let state = store.state().unwrap();
     let (_, shared) = state.version(&name("team/long/shared"), None).unwrap();
@@ -287,7 +287,7 @@ fn commit(store: &Store, changes: &[Change]) {
     done.unwrap().unwrap();
 }
 
-/// A checkpoint on those that are there, which a program writes when there is more in them.
+/// Writes a checkpoint on the existing ones, as happens when there is more in them.
 fn write_layered(store: &Store, remote: &dyn Write) {
     let state = store.state().unwrap();
     let tables = state.refs.tables().iter();

@@ -1,4 +1,4 @@
-//! A collection that had nothing to do, and the next one, which does not look.
+//! A collection that has nothing to do, and the next one, which skips the work.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use store::{Host, PackId, Store};
 use crate::collect::{eager, world};
 use crate::world::World;
 
-/// Requests of a collection, and its report.
+/// The number of requests of a collection, and its report.
 fn counted(world: &World, remote: &Arc<dyn Prune>, request: &Request) -> (u64, CollectReport) {
     let counted = Arc::new(Faulty::new(remote.clone(), Faults::default()));
     let host = Host {
@@ -25,7 +25,7 @@ fn counted(world: &World, remote: &Arc<dyn Prune>, request: &Request) -> (u64, C
     (counted.counts().requests, report)
 }
 
-/// What the newest state and a listing of packs take.
+/// The number of requests to read the newest state and to list packs.
 fn least(world: &World, remote: &Arc<dyn Prune>) -> u64 {
     let counted = Arc::new(Faulty::new(remote.clone(), Faults::default()));
     let host = Host {
@@ -42,7 +42,7 @@ fn nothing_to_do_is_the_state_and_one_listing_until_something_came() {
     let world = world();
     let remote = world.memory();
     let request = eager();
-    // The first ones join and merge what the puts left.
+    // The first collections join and merge what the puts left.
     let mut reports = Vec::new();
     let (first, last) = loop {
         let (requests, report) = counted(&world, &remote, &request);
@@ -58,7 +58,7 @@ fn nothing_to_do_is_the_state_and_one_listing_until_something_came() {
     assert_eq!((&told.plan, told.live), (&last.plan, last.live));
     assert_eq!(told.held, last.held);
 
-    // Other rules, a pack that nobody named, a day that went by, another entry: each is looked at.
+    // Other rules, an unnamed pack, a later day and a new entry each cause a full collection.
     let looks = |what: &str, request: &Request| {
         let (requests, report) = counted(&world, &remote, request);
         assert!(requests > again, "{what}: {requests}");
@@ -98,7 +98,7 @@ fn nothing_to_do_is_the_state_and_one_listing_until_something_came() {
     );
 }
 
-/// Whatever waits is not nothing.
+/// As long as something waits for its grace, there is work to do.
 #[test]
 fn what_is_condemned_is_looked_at_until_it_is_gone() {
     let world = world();

@@ -1,5 +1,5 @@
-//! Input that is odd, endless, forbidden or in motion: it is kept as it is, or the error names it and
-//! nothing is published.
+//! Input that is odd, endless, forbidden or changing: it is stored as it is, or an error names it and nothing is
+//! published.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -17,10 +17,11 @@ use crate::meddler::Meddler;
 use crate::stores::{host, noise, put_tree, request, shell, spec, store_in};
 
 const REF: &str = "project/input/data";
-/// More than the queues of a put with one worker hold, so that it is read while its beginning is hashed.
+/// More than the queues of a put with one worker hold, so that the file is still being read when its beginning is
+/// hashed.
 const LARGE_BYTES: usize = 24 << 20;
 
-/// A put of `source` by one worker, watched.
+/// Puts `source` with one worker and this progress.
 fn put_watched(store: &Store, source: &Path, progress: &dyn Progress) -> Result<PutReport> {
     let mut host = host(source.parent().unwrap());
     host.threads = 1;
@@ -39,7 +40,7 @@ fn assert_empty(store: &Store) {
     assert!(store.state().unwrap().refs.is_empty());
 }
 
-/// Puts a large file that `act` changes when its first bytes have been hashed.
+/// Puts a large file that `act` changes after its first bytes have been hashed.
 fn put_while(act: impl Fn(&File) + Sync) -> (Result<PutReport>, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("large");
@@ -50,7 +51,7 @@ fn put_while(act: impl Fn(&File) + Sync) -> (Result<PutReport>, PathBuf) {
     let outcome = put_watched(&store, &source, &meddler);
     assert!(meddler.is_done());
     assert_empty(&store);
-    // What stands still is put.
+    // The unchanged file can be put.
     put_tree(&store, &source, REF);
     let out = dir.path().join("out");
     get(&store, &GetRequest::new(spec(REF), &out), &Unwatched).unwrap();
@@ -79,7 +80,7 @@ fn a_file_that_is_written_to_while_it_is_read() {
     assert_changed(&outcome.unwrap_err(), &path);
 }
 
-/// A log that is written to all the time cannot be put, but can be left out.
+/// A log that is written to all the time cannot be put, but can be excluded.
 #[test]
 fn a_file_that_never_stands_still() {
     let dir = tempfile::tempdir().unwrap();
@@ -108,7 +109,7 @@ fn a_file_that_never_stands_still() {
     });
 }
 
-/// What changes between the walk and the reading is put as it is when it is read.
+/// A file that changes between the walk and the reading is put as it is when it is read.
 #[test]
 fn a_file_that_changes_before_it_is_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -177,7 +178,7 @@ fn sockets_pipes_and_devices_are_named_or_skipped() {
             error.to_string().contains(special.to_str().unwrap()),
             "{error:?}"
         );
-        // A pipe that nobody writes to, asked for by name, is not waited for.
+        // A put of a pipe without a writer does not block.
         let error = put(&store, &request(&special, REF), &Unwatched).unwrap_err();
         assert!(
             error.to_string().contains(special.to_str().unwrap()),
@@ -221,7 +222,7 @@ fn paths_that_nobody_can_name_are_noted() {
     let source = dir.path().join("source");
     fs::create_dir(&source).unwrap();
     let note = |dir: &Path| put_tree(&store_in(dir), &source, "project/a/long").notes;
-    // 15 levels of 251 bytes are short enough; the 17th goes over the limit, with a file in it.
+    // 15 levels of 251 bytes fit into the limit; the 17th, with a file in it, does not.
     let below = |levels: usize| {
         format!(
             "python3 -c 'import os, sys\nos.chdir(sys.argv[1])\nfor _ in range({levels}):\n    \
@@ -241,7 +242,7 @@ fn paths_that_nobody_can_name_are_noted() {
         ),
         "{notes:?}"
     );
-    // Neither can the test remove it by its path.
+    // The test cannot remove it by its path either.
     shell(&format!("rm -rf '{}'", source.display()));
 }
 
@@ -280,7 +281,7 @@ fn a_directory_of_very_many_files() {
     assert_eq!((second.files, second.new_bytes), (count, 7));
 }
 
-/// A hole in the middle is passed over, and cut as the zeros that it reads as.
+/// A hole inside of a file is skipped, and cut like the zeros that it reads as.
 #[test]
 fn a_file_with_holes_is_that_with_zeros() {
     let dir = tempfile::tempdir().unwrap();
@@ -288,7 +289,7 @@ fn a_file_with_holes_is_that_with_zeros() {
     fs::create_dir(&source).unwrap();
     let sparse = File::create(source.join("sparse")).unwrap();
     sparse.write_all_at(&noise(3, 3 << 20), 0).unwrap();
-    // Zeros that were written, before a hole and behind it.
+    // Written zeros, before and after a hole.
     sparse.write_all_at(&[0; 70_000], 3 << 20).unwrap();
     sparse.write_all_at(&[0; 70_000], 40 << 20).unwrap();
     sparse.write_all_at(&noise(4, 1 << 20), 41 << 20).unwrap();

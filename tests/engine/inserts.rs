@@ -1,4 +1,4 @@
-//! Inserts: entries go into a ref where it has nothing of their name, each whole; of two the first one stays.
+//! Inserts: entries are added to a ref if it has none with their names, each as a whole; the first one stays.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use support::trees::write;
 use crate::saves::{REF, Site};
 use crate::stores::name;
 
-/// Puts these files into a directory of their own and inserts it.
+/// Inserts a directory with these files.
 fn insert(site: &Site, files: &[(&str, &str)], entries: &[(&str, Option<Content>)]) -> PutReport {
     let dir = site.path("insert");
     drop(std::fs::remove_dir_all(&dir));
@@ -26,14 +26,14 @@ fn insert(site: &Site, files: &[(&str, &str)], entries: &[(&str, Option<Content>
     put(&site.store(), &request, &Unwatched).unwrap()
 }
 
-/// What kept others out, by its path.
+/// The existing entries that kept others out, by path.
 fn kept_out(report: &PutReport) -> Vec<(String, Case)> {
     let clashes = report.saved.as_ref().unwrap().clashes.iter();
     let told = clashes.map(|clash| (String::from_utf8(clash.path.clone()).unwrap(), clash.case));
     told.collect()
 }
 
-/// Nodes of the newest version, by their paths.
+/// The nodes of the newest version, by path.
 fn nodes(site: &Site) -> BTreeMap<String, Node> {
     let store = site.store();
     let reader = Reader::new(&store).unwrap();
@@ -83,7 +83,7 @@ fn an_entry_goes_in_whole_or_not_at_all() {
         &[("c/1", None)],
     );
     assert!(same.unchanged && kept_out(&same).is_empty());
-    // A merge file by file would make an entry of both.
+    // A merge by files would mix both entries.
     let other = [
         ("c/1/neff", "two"),
         ("c/1/log", "two"),
@@ -119,7 +119,7 @@ fn only_the_tree_that_was_seen_is_replaced() {
     );
     let seen = tree_at(&site, "c/1");
     assert_eq!(seen, tree_at(&site, "c/2"));
-    // Somebody else mends one of them first.
+    // Another writer replaces one of the broken entries first.
     insert(&site, &[("c/2/neff", "theirs")], &[("c/2", Some(seen))]);
     let mended = tree_at(&site, "c/2");
     let both = [("c/1/neff", "ours"), ("c/2/neff", "ours")];

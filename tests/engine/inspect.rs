@@ -1,4 +1,4 @@
-//! Listings, differences and sums, compared with what the file system and plain tools say.
+//! Listings, differences and sums, compared with the file system and standard tools.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -31,7 +31,7 @@ fn paths(store: &Store, spec: &RefSpec, recursive: bool) -> Vec<(Vec<u8>, Option
     paths
 }
 
-/// What `find` says about a directory: path and modification time, in the order of bytes.
+/// The output of `find` for a directory: path and modification time, in byte order.
 fn found(dir: &Path, depth: &str) -> Vec<(Vec<u8>, Option<i64>)> {
     let command = format!(
         "cd '{}' && find . -mindepth 1 {depth} -printf '%P\\t%T@\\0' | tr '\\n' '\\001'",
@@ -121,7 +121,7 @@ fn line(event: &Event) -> String {
     format!("{what} {}", event.path.escape_ascii())
 }
 
-/// Changes a copy of the odd tree in every way there is.
+/// Changes a copy of the odd tree in every possible way.
 fn edit(tree: &Path) {
     fs::write(tree.join("sub/deep/er/added"), "new").unwrap();
     fs::remove_file(tree.join("noise-100")).unwrap();
@@ -243,7 +243,7 @@ fn sums_are_exact_under_deduplication() {
     assert!(data(3 << 20).contains(&a.shared.bytes), "{a:?}");
     assert!(data(1 << 20).contains(&b.unique.bytes), "{b:?}");
     assert_eq!(a.shared, b.shared);
-    // All chunks of the store belong to one of them, and the parts of all frames are all frames.
+    // Every chunk of the store belongs to one of these groups, and so does every part of a frame.
     let index = store.view().unwrap().index;
     let all: u64 = index.segments().map(|one| one.layout().chunks()).sum();
     assert_eq!(all, a.unique.chunks + b.unique.chunks + b.shared.chunks);
@@ -313,7 +313,7 @@ fn growth_follows_time_and_adds_up_to_what_is_taken() {
         fs::write(tree.join(format!("file-{seed}")), noise(seed, 1 << 20)).unwrap();
         put_tree(&store, &tree, target);
     };
-    // By name they come the other way round.
+    // The order by name is the reverse.
     put(1, "project/a/z");
     put(2, "project/a/y");
     put(3, "project/a/z");
@@ -340,6 +340,6 @@ fn growth_follows_time_and_adds_up_to_what_is_taken() {
         .map(|part| (part.name.path(), part.stored_bytes >> 20))
         .collect();
     assert_eq!(parts, [("z", 2), ("y", 1)]);
-    // What another namespace has already is taken by both.
+    // Chunks that another namespace already has count for both.
     assert_eq!((b.steps.len(), b.usage.stored_bytes >> 20), (1, 4));
 }

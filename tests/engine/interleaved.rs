@@ -1,7 +1,7 @@
-//! Several hosts on one store whose backend fails now and then: whatever order their calls take, every
-//! version in the log reads back as what was put, and every acknowledged version is in the log.
+//! Several hosts on one store with a faulty backend: in every order of calls, each version in the log reads back as it
+//! was put, and each acknowledged version is in the log.
 //!
-//! Faults follow from the seed that a failure names; the order of threads does not.
+//! Faults follow from the seed in the failure message; the order of threads does not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ fn puts_and_gets_at_once_over_a_failing_backend() {
         trees::version(&world.tree(&number.to_string()), 7, number, 3_000);
     }
     world.prepare("0", REFS[0]);
-    // Caches of unchanged files take files only that have settled.
+    // The stat cache accepts only files that have settled.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let seeds = effort(200, 3000);
     let mut done = Done::default();
@@ -35,7 +35,7 @@ fn puts_and_gets_at_once_over_a_failing_backend() {
         done.puts += one.puts;
         done.gets += one.gets;
     }
-    // Most backends fail now and then only: where nearly nothing succeeds, something else is wrong.
+    // Most backends fail only now and then. If almost nothing succeeds, something else is wrong.
     println!("{done:?} of {seeds} runs");
     assert!(
         done.puts > 2 * seeds && done.gets > seeds / 2,
@@ -43,7 +43,7 @@ fn puts_and_gets_at_once_over_a_failing_backend() {
     );
 }
 
-/// What was acknowledged.
+/// The number of successful operations.
 #[derive(Debug, Default)]
 struct Done {
     puts: u64,
@@ -63,7 +63,7 @@ fn run(world: &World, seed: u64) -> Done {
                 let faulty =
                     Faulty::new(remote.clone(), random_faults(&mut random, [0, 10, 40, 150]));
                 let random = Random::new(random.draw());
-                // Half of the hosts share what they remember of unchanged files.
+                // Half of the hosts share a stat cache.
                 let cache = (number % 2 == 0).then(|| cache.path().to_owned());
                 let host = Host {
                     cache_dir: cache,
@@ -95,7 +95,7 @@ fn run(world: &World, seed: u64) -> Done {
     }
 }
 
-/// Puts and gets at random; the versions that were acknowledged.
+/// Puts and gets at random. Returns the acknowledged versions.
 fn operate(
     world: &World,
     faulty: &Faulty,
@@ -124,7 +124,7 @@ fn operate(
     acknowledged
 }
 
-/// A get fails, or brings what was put; whether it did.
+/// A get either fails or returns what was put. Returns whether it succeeded.
 fn get_and_compare(world: &World, store: &Store, name: &str, seed: u64) -> bool {
     let Ok(state) = store.state() else {
         return false;
@@ -140,7 +140,7 @@ fn get_and_compare(world: &World, store: &Store, name: &str, seed: u64) -> bool 
     true
 }
 
-/// The backends of a run share one memory, each with faults of its own.
+/// The backends of a run share one memory, but each has its own faults.
 #[test]
 fn faults_of_one_host_are_not_those_of_another() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Versions that a destination has already and that are not whole there: noticed, sent again, or named.
+//! Versions that the destination already has, but not completely: they are noticed, and sent again or named.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn stores(world: &World, is_far: [bool; 2]) -> (Arc<dyn Prune>, Arc<dyn Prune>) 
     (from, to)
 }
 
-/// One version of the ref, by its number.
+/// A request for one version of the ref.
 fn version(number: u64) -> ReplicateRequest {
     ReplicateRequest::new(vec![Selection::Version(name(REF), At::Number(number))])
 }
@@ -128,7 +128,7 @@ fn what_neither_side_has_is_corrupt_by_name() {
     );
 }
 
-/// What the source cannot tell of a version, the destination that has all of it can.
+/// The source has lost the version's data, but the destination has all of it.
 #[test]
 fn what_the_source_has_lost_and_the_destination_has_is_unchanged() {
     let world = world();
@@ -142,7 +142,7 @@ fn what_the_source_has_lost_and_the_destination_has_is_unchanged() {
     assert_sound(&world, &to, "the only one");
 }
 
-/// A pack that ends too early is good up to there: a version that needs no more of it arrives.
+/// A truncated pack is good up to its end: a version that needs no more of it arrives.
 #[test]
 fn what_lies_before_the_end_of_a_pack_that_was_cut_arrives() {
     let mut world = World::new();
@@ -184,7 +184,7 @@ fn a_new_version_does_not_rely_on_a_pack_that_is_gone() {
     world.get(&store, &format!("{REF}@2")).unwrap();
 }
 
-/// What is newest there is not taken back by what is older, unless that is what was asked for; and then it is told.
+/// An older version does not become the newest at the destination, unless it is requested; then the report says so.
 #[test]
 fn an_older_version_does_not_become_the_newest_unasked() {
     let world = world();
@@ -199,7 +199,7 @@ fn an_older_version_does_not_become_the_newest_unasked() {
         "{:?}",
         report.notes
     );
-    // A newer one comes with it: then that is the newest.
+    // If a newer version is transferred as well, that one becomes the newest.
     world.put(from.clone(), "far", REF).unwrap();
     let report = bring(&world, &from, &to, &all(&[REF]));
     let published = [

@@ -50,7 +50,8 @@ fn commit(store: &Store, changes: &[Change]) {
     assert!(committed.unwrap().unwrap().checkpoint.is_none());
 }
 
-/// Sets the next version of `count` refs from `from` on, in one entry so large that a checkpoint follows it.
+/// Sets the next version of `count` refs from `from` on, in one entry, which is large enough for a checkpoint to
+/// follow.
 fn set_many(store: &Store, from: u64, count: u64) {
     let mut random = Random::new(from + count);
     let state = store.state().unwrap();
@@ -64,7 +65,7 @@ fn set_many(store: &Store, from: u64, count: u64) {
     commit(store, &changes.collect::<Vec<_>>());
 }
 
-/// A store with one tree, and very many versions of it: entry 2, and a checkpoint there.
+/// A store with one tree and very many refs to it, which entry 2 sets; that entry has a checkpoint.
 fn world() -> World {
     let mut world = World::new();
     std::fs::create_dir(world.tree("tree")).unwrap();
@@ -122,7 +123,7 @@ fn a_large_checkpoint_is_looked_up_where_it_is_and_written_in_layers() {
             Kind::NotFound
         );
         check(&open(), "a layer with what is gone");
-        // The collector leaves what others are written on.
+        // The collector keeps the layers of other checkpoints.
         set_many(&open(), 300, 120);
         let all = keys(&*remote, "checkpoints");
         assert_eq!(all.len(), 4, "{all:?}");
@@ -131,7 +132,7 @@ fn a_large_checkpoint_is_looked_up_where_it_is_and_written_in_layers() {
         let expected = [2, 6, 7].map(checkpoint_key);
         assert_eq!(left, expected);
         check(&open(), "collected");
-        // Without what they are written on the log is read, and says the same.
+        // Without the layers, the log is read, with the same result.
         remote.delete(&[2, 7].map(checkpoint_key)).unwrap();
         let other = world.host();
         let store = world.open_as(remote.clone(), other).unwrap();
@@ -154,7 +155,7 @@ fn damage_in_a_block_is_named_and_written_anew() {
         let at = bytes.len() / 2;
         bytes[at] ^= 1;
         remote.put(&key, bytes.into()).unwrap();
-        // Without a log that is whole it is an error, which says what mends it.
+        // If only part of the log is available, a damaged block is an error with a remedy.
         let state = log::load(&*remote).unwrap();
         let results = (0..MANY).map(|number| state.version(&name(number), None));
         let (good, bad): (Vec<_>, Vec<_>) = results.partition(|found| found.is_ok());
@@ -171,7 +172,7 @@ fn damage_in_a_block_is_named_and_written_anew() {
             assert!(error.to_string().starts_with(&start), "{error}");
             assert_eq!(error.remedy(), Some(&store::Remedy::VerifyThenRepair));
         }
-        // With it the block is made again, and said to be damaged.
+        // With the whole log, the block is rebuilt, and a warning names it.
         let state = store.state().unwrap();
         assert!(store.warnings().is_empty(), "{:?}", store.warnings());
         for number in 0..MANY {
@@ -180,7 +181,7 @@ fn damage_in_a_block_is_named_and_written_anew() {
         let told: Vec<_> = store.warnings().into_iter().map(|told| told.text).collect();
         let expected = format!("{key}: is damaged, and was made again from the log");
         assert_eq!(told, [expected]);
-        // Writers go on, and so do checkpoints, which copy nothing that is wrong.
+        // Writers continue, and new checkpoints copy nothing damaged.
         set_many(&store, 0, MANY);
         let newest = world.open(remote.clone()).unwrap();
         assert_eq!(newest.layers_of(4).unwrap(), [0; 0]);
@@ -207,7 +208,7 @@ fn damage_in_a_block_is_named_and_written_anew() {
     }
 }
 
-/// Whatever lies in the place of a layer, the log has what the checkpoints over it had.
+/// Whatever is in place of a layer, the log has what the checkpoints on it had.
 #[test]
 fn a_layer_that_is_no_file_is_passed_over() {
     use std::os::unix::fs::symlink;
@@ -239,7 +240,7 @@ fn a_layer_that_is_no_file_is_passed_over() {
 fn refs_are_listed_from_any_place_on() {
     let world = world();
     let store = world.open_as(world.memory(), world.host()).unwrap();
-    // Over the checkpoint lies what changed since.
+    // The latest changes are in a layer above the checkpoint.
     set_many(&store, MANY - 5, 10);
     let state = store.state().unwrap();
     assert!(!state.refs.tables().is_empty());

@@ -1,5 +1,5 @@
-//! What later programs may add to a store: features, changes, fields and side objects that this one does not know. It
-//! refuses what it must by name, carries the rest along, and never takes any of it for damage.
+//! What later programs may add to a store: unknown features, changes, fields and side objects. This program refuses by
+//! name what it must, preserves the rest, and never takes any of it for damage.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn world() -> World {
     world
 }
 
-/// Adds an entry that this program would not write, as text.
+/// Adds an entry with a change in JSON that this program would not write.
 fn add_raw(remote: &dyn Prune, change: &str) -> LogEntry {
     let mut state = log::load(remote).unwrap();
     let now = jiff::Timestamp::UNIX_EPOCH;
@@ -64,7 +64,7 @@ fn got(world: &World, store: &Store, version: &str) -> Result<()> {
     get(store, &request, &Unwatched).map(drop)
 }
 
-/// All that writes, each on its own handle.
+/// All operations that write, each on a new handle.
 fn written(world: &World, remote: &Arc<dyn Prune>) -> Vec<(&'static str, Option<Error>)> {
     let open = || world.open(remote.clone()).unwrap();
     vec![
@@ -116,7 +116,7 @@ fn a_feature_that_is_learned_later_forbids_what_it_must_by_name() {
             "{what}: {error}"
         );
     }
-    // Also who began before it was learned.
+    // Also for a writer that began before the feature was learned.
     let pin = Change::Pin {
         name: name(REF),
         version: 1,
@@ -184,7 +184,7 @@ fn a_field_of_a_version_goes_along_to_another_store() {
     assert_eq!(newest(&state).extra, extra);
 }
 
-/// Side objects of a kind that this program does not know are kept, checked, copied and repaired like all else.
+/// Side objects of an unknown kind are kept, verified, copied and repaired like others.
 #[test]
 fn side_objects_of_an_unknown_kind_survive_collecting_pushing_and_repairing() {
     let mut world = world();
@@ -212,7 +212,7 @@ fn side_objects_of_an_unknown_kind_survive_collecting_pushing_and_repairing() {
         collect(&open(), &*remote, &eager()).unwrap();
     }
     assert_whole(&open(), &side.content);
-    // The same tree again is nothing new.
+    // The same tree makes no new version.
     let request = PutRequest::new(world.tree("one"), name(REF));
     assert!(put(&open(), &request, &Unwatched).unwrap().unchanged);
 
@@ -242,7 +242,7 @@ fn side_objects_of_an_unknown_kind_survive_collecting_pushing_and_repairing() {
     );
     assert_whole(&reopened(), &side.content);
 
-    // What is lost of it is found, and nothing is collected then.
+    // If part of it is lost, verify finds that, and nothing is collected.
     let index = reopened().view().unwrap().index;
     let lost = index
         .find(&chunk_of(&reopened(), &side.content))
@@ -260,7 +260,7 @@ fn side_objects_of_an_unknown_kind_survive_collecting_pushing_and_repairing() {
     assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
 }
 
-/// A second version like the first but for `change`.
+/// Adds a second version that equals the first except for `change`.
 fn with(world: &World, remote: &Arc<dyn Prune>, change: impl Fn(&State, &mut Change)) -> State {
     let store = world.open(remote.clone()).unwrap();
     let mut state = store.state().unwrap();
@@ -290,7 +290,7 @@ fn newest(state: &State) -> store::format::Version {
     state.version(&name(REF), None).unwrap().1
 }
 
-/// Nothing is wrong, and all of `content` is there.
+/// Asserts that the store is clean and that all of `content` exists.
 fn assert_whole(store: &Store, content: &Content) {
     let report = verify_target(store, ReadData::Everything, None).unwrap();
     assert!(report.is_clean(), "{report:#?}");

@@ -1,4 +1,4 @@
-//! Limits of size and the policy of a store: which versions go for them, and which never do.
+//! Size limits and the policy of a store: which versions are evicted, and which never are.
 
 use gc::CollectReport;
 use gc::policy::{Pattern, Rules, Scope};
@@ -25,7 +25,7 @@ fn a_limit_of_size_takes_the_oldest_first() {
     assert_eq!(left, ["project/a/data@2", "team/b/data@1"]);
 }
 
-/// However small the limit: what was read of late goes rather than the newest version.
+/// However small the limit, recently used versions are evicted before the newest version of a ref.
 #[test]
 fn a_limit_of_size_never_takes_the_newest_version() {
     let world = world();
@@ -49,7 +49,7 @@ fn a_limit_of_size_never_takes_the_newest_version() {
     assert_eq!(world.check(remote, "none"), [""; 0]);
 }
 
-/// A version whose bytes others need is no help to a store that is too large.
+/// Evicting a version whose bytes others need would free nothing, so it stays.
 #[test]
 fn a_limit_of_size_spares_what_would_free_nothing() {
     let mut world = World::new();
@@ -80,7 +80,7 @@ fn a_limit_of_size_spares_what_would_free_nothing() {
     assert_eq!(left, ["project/a/data@2"]);
 }
 
-/// Every host's collector goes by what the store says itself.
+/// The store's own policy applies to the collectors of all hosts.
 #[test]
 fn the_policy_of_the_store_comes_before_that_of_the_host() {
     let world = world();
@@ -111,7 +111,7 @@ fn the_policy_of_the_store_comes_before_that_of_the_host() {
     assert_eq!(report.plan.drop.len(), 1, "{:?}", report.plan.drop);
 }
 
-/// Of what was put on one day, that goes last which was read; days before the put of another do not help.
+/// Among versions of the same day, the last used one goes last. A use on a day before the other's put does not help.
 #[test]
 fn a_limit_of_size_spares_what_was_used_last() {
     let world = world();
@@ -142,7 +142,7 @@ fn a_limit_of_size_spares_what_was_used_last() {
     let report = run(&world, &remote, &request).unwrap();
     assert_eq!(dropped(&report), [(2, Some(today))]);
     assert_eq!(keys(&*remote, "uses"), std::slice::from_ref(&stays));
-    // What is left of a version that went goes with the next run.
+    // Records of uses of a dropped version go with the next run.
     used(2, today);
     run(&world, &remote, &request).unwrap();
     assert_eq!(keys(&*remote, "uses"), [stays]);
@@ -150,7 +150,7 @@ fn a_limit_of_size_spares_what_was_used_last() {
     assert_eq!(left, ["project/a/data@1", "team/b/data@1"]);
 }
 
-/// What others have stored already counts as well, for those who only ask and for those who put.
+/// A quota counts bytes that others have already stored, in a dry run as in a put.
 #[test]
 fn a_dry_run_counts_what_is_there_towards_a_quota() {
     let mut world = World::new();

@@ -1,4 +1,4 @@
-//! Long passes beside collectors: a put or a transfer commits as it goes, and a collection follows each of its entries.
+//! Long passes beside collectors: a put or a transfer commits on its way, and a collection follows each of its entries.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ fn world() -> World {
     world
 }
 
-/// As a collector is by default, but that readers are given no grace.
+/// The default options of a collector, but without grace for readers.
 fn ordinary() -> Request {
     let mut request = eager();
     request.options.min_age_secs = 24 * 3600;
@@ -44,7 +44,7 @@ fn ordinary() -> Request {
     request
 }
 
-/// `remote`, after each of whose entries `collector` collects; how often it did.
+/// Wraps `remote` so that `collector` runs after each entry. Also returns the number of runs.
 fn collected(
     world: &World,
     remote: &Arc<dyn Prune>,
@@ -83,7 +83,7 @@ fn condemned(remote: &dyn Prune) -> usize {
     packs.sum()
 }
 
-/// Each of the two bounds alone ends a portion; without them, a pass has one.
+/// Each of the two limits alone ends a portion. Without them, a pass has one.
 #[test]
 fn a_pass_commits_by_bytes_and_by_chunks() {
     let mut world = world();
@@ -93,7 +93,7 @@ fn a_pass_commits_by_bytes_and_by_chunks() {
         crate::collect::keys(remote.as_ref(), store::format::SEGMENTS_PREFIX).len()
     };
     (world.portions.commit_bytes, world.portions.commit_chunks) = (u64::MAX, usize::MAX);
-    // None is made of several here.
+    // Segments are not folded here.
     world.portions.fold = usize::MAX;
     assert_eq!(segments(&world), 1);
     world.portions.commit_bytes = 2 << 20;
@@ -117,7 +117,7 @@ fn a_put_stores_everything_once_beside_ordinary_collectors() {
         assert_sound(&world, &remote, "beside"),
         [format!("{REF}@1")]
     );
-    // What an rm drops goes at once all the same, however young it is.
+    // Chunks that `rm` drops are collected at once, however young they are.
     let store = world.open(remote.clone()).unwrap();
     store::refs::drop_versions(&store, &name(REF), None).unwrap();
     let report = run(&world, &remote, &ordinary()).unwrap();
@@ -165,7 +165,7 @@ fn what_a_killed_put_left_is_spared_until_it_is_old_and_found_by_the_next() {
     let again = put_one(&world.open(copy.clone()).unwrap(), &world.tree("one")).unwrap();
     assert!(again.new_bytes < ALL, "{again:?}");
     assert_eq!(condemned(&*copy), 0);
-    // Who wants it back at once says so; and a day later it goes by itself.
+    // An eager collection frees them at once, an ordinary one a day later.
     let copy = copy_of(&remote);
     let report = run(&world, &copy, &eager()).unwrap();
     assert!(report.freed_bytes > ALL / 10, "{report:?}");
@@ -182,7 +182,7 @@ fn copy_of(remote: &Arc<dyn Prune>) -> Arc<dyn Prune> {
     copy
 }
 
-/// The greediest of all collectors, but not for ever: the put ends, and nothing is lost.
+/// The most aggressive collectors, for a limited time: the put ends, and nothing is lost.
 #[test]
 fn a_put_ends_some_time_beside_collectors_that_take_everything() {
     let world = world();
@@ -202,7 +202,7 @@ fn a_put_ends_some_time_beside_collectors_that_take_everything() {
     assert_eq!(world.check(remote, "beside").len(), 1);
 }
 
-/// One pack is taken before the end: only the files that lay in it are read and stored again.
+/// One pack is condemned before the end: only the files in it are read and stored again.
 #[test]
 fn only_what_is_missing_is_read_and_stored_again() {
     let world = world();
@@ -222,7 +222,7 @@ fn only_what_is_missing_is_read_and_stored_again() {
             .unwrap()
             .view()
             .unwrap();
-        // All of the first segment, which is a part of the put.
+        // All packs of the first segment, which is a part of the put.
         let packs: Vec<_> = view.index.packs().map(|pack| pack.id).collect();
         let bytes: u64 = view.index.packs().map(|pack| u64::from(pack.len)).sum();
         let mut changes = vec![Change::CondemnPacks { packs }];
@@ -252,8 +252,8 @@ fn only_what_is_missing_is_read_and_stored_again() {
     assert_eq!(assert_sound(&world, &remote, "taken"), [format!("{REF}@1")]);
 }
 
-/// A commit looks at the newest segments behind its entry. One of them is gone by then, so that it reads on, and what it
-/// just stored is condemned in what it reads.
+/// A commit checks the newest segments after its entry. One of them is gone by then, so the commit reads on in the log,
+/// and there finds its own chunks condemned.
 #[test]
 fn what_is_condemned_while_a_commit_looks_at_its_segment_is_stored_again() {
     let mut world = world();

@@ -1,4 +1,4 @@
-//! What is lost costs itself and nothing else: entries of the log, segments, times.
+//! Lost log entries, segments and times cost only themselves.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn inventory(damaged: &Damaged) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// Its own text is whole and sealed, and nothing says that there was more.
+/// The entry's own text is complete and sealed, and nothing says that more followed.
 #[test]
 fn an_entry_that_was_cut_behind_its_own_text_is_noted() {
     let damaged = Damaged::new();
@@ -85,7 +85,7 @@ fn a_lost_log_stops_who_deletes_and_who_writes_and_not_who_reads() {
     );
     let report = damaged.verify(ReadData::Nothing);
     assert!(!report.is_clean());
-    // Brought back, all is well.
+    // After the log is brought back, everything is fine.
     drop(fs::remove_dir_all(damaged.object("log")));
     fs::rename(damaged.dir.path().join("log"), damaged.object("log")).unwrap();
     assert!(damaged.verify(ReadData::Nothing).is_clean());
@@ -116,7 +116,7 @@ fn a_damaged_entry_is_put_back_by_a_repair_and_costs_nothing() {
     }
 }
 
-/// Their segments are there still, and know more of the log than what can be read of it.
+/// The segments of these entries still exist, and show that the log went further.
 #[test]
 fn neighbouring_entries_that_are_gone_or_damaged_are_named() {
     for is_gone in [true, false] {
@@ -141,7 +141,7 @@ fn neighbouring_entries_that_are_gone_or_damaged_are_named() {
             keys.iter().all(|key| named.contains(&key.as_str())),
             "{report:#?}"
         );
-        // A repair says what it could do before it does it.
+        // A dry run of repair says what it could do.
         let request = RepairRequest {
             dry_run: true,
             ..RepairRequest::default()
@@ -175,7 +175,7 @@ fn the_newest_entry_is_given_up_on_request_only() {
     damaged.heal();
 }
 
-/// What the newest entry set, as long as nobody can say what that was.
+/// A ref that the damaged newest entry may have set is not reported as missing.
 #[test]
 fn what_a_damaged_entry_may_have_set_is_not_called_missing() {
     let damaged = Damaged::new();
@@ -195,7 +195,7 @@ fn what_a_damaged_entry_may_have_set_is_not_called_missing() {
         assert!(error.to_string().contains(&key), "{what}: {error:?}");
         assert_eq!(error.remedy(), Some(&Remedy::RepairLog), "{what}");
     }
-    // A path in a version that is known is missing for sure.
+    // A missing path in a known version is certainly missing.
     let inside = get_to(&damaged.store, &format!("{REF}@1:nowhere"), &out);
     assert_eq!(inside.unwrap_err().kind(), Kind::NotFound);
     get_to(&damaged.store, REF, &out).unwrap();
@@ -274,7 +274,7 @@ fn a_flipped_bit_in_a_segment_is_named_or_does_not_matter() {
             assert!(error.to_string().contains(&key), "byte {at}: {error:?}");
             refused += 1;
         } else if let [warning, ..] = store.warnings().as_slice() {
-            // It hid the list of times.
+            // The damage hid the list of times.
             assert!(
                 warning.is_part && warning.text.contains(&key),
                 "byte {at}: {warning:?}"
@@ -292,7 +292,7 @@ fn a_flipped_bit_in_a_segment_is_named_or_does_not_matter() {
 fn a_segment_under_the_name_of_another_is_refused() {
     let damaged = Damaged::new();
     let before = damaged.store.state().unwrap().segments;
-    // Two segments of as many rows, so that nothing but the name tells them apart.
+    // Two segments with the same number of rows, so that only the name distinguishes them.
     for seed in [9, 10] {
         let other = damaged.dir.path().join("other");
         fs::write(&other, noise(seed, 1000)).unwrap();
@@ -327,7 +327,7 @@ fn lost_times_cost_times_and_a_warning() {
     let state = damaged.store.state().unwrap();
     let (_, version) = state.version(&name(REF), None).unwrap();
     let (root, times) = (version.root, version.times());
-    // As it is after the pack of the list was lost and a repair condemned it.
+    // As after the pack of the list was lost and a repair condemned it.
     let lost = Content {
         root: ChunkId::of(b"nobody has it"),
         ..times
@@ -365,7 +365,7 @@ fn lost_times_cost_times_and_a_warning() {
         warnings[0].is_part && warnings[0].text.contains("timeless@1"),
         "{warnings:?}"
     );
-    // They take no room either; of a file that is lost nobody knows what it takes.
+    // Lost times take no space; the space of a lost file is unknown.
     let takes = || usage(&Reader::new(&damaged.store).unwrap());
     assert_eq!(takes().unwrap().len(), 1);
     let fileless = Change::SetRef {
@@ -428,7 +428,7 @@ fn a_damaged_copy_of_a_segment_on_this_host_is_fetched_anew() {
     get(&store, &GetRequest::new(spec(REF), &out), &Unwatched).unwrap();
 }
 
-/// A writer of another program leaves no copy: an entry costs what it changed, and the rest comes back.
+/// Entries by another program have no copies of others: a lost entry costs its own changes, and the rest is restored.
 #[test]
 fn a_lost_entry_without_a_copy_costs_its_own_version() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The engine without the command: what goes in comes out, on a directory and in memory.
+//! Tests of the engine without the command, in a directory and in memory.
 
 #![cfg(test)]
 

@@ -1,7 +1,7 @@
-//! Hosts that materialize over a failing backend, while writers, collectors and droppers change the store: a tree is
-//! there whole, as it was put, or not at all. Pool and store are sound afterwards.
+//! Hosts that materialize with a failing backend, while writers, collectors and droppers change the store: a tree is
+//! complete, as it was put, or not there at all. Pool and store are sound afterwards.
 //!
-//! Faults and what is done follow from the seed that a failure names; the order of threads does not.
+//! Faults and actions follow from the seed in the failure message; the order of threads does not.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use crate::world::{World, assert_expected, random_faults};
 const TREES: u64 = 5;
 const REFS: [&str; 2] = ["project/one/data", "team/two/data"];
 const OPERATIONS: u64 = 3;
-/// The larger files of the trees are linked.
+/// Files of at least this size are linked.
 const COPY_BELOW_BYTES: u64 = 400;
 
-/// What somebody does all the time.
+/// The role of a participant.
 #[derive(Clone, Copy)]
 enum Part {
-    /// A new tree each time.
+    /// Makes a new tree each time.
     MakeNew,
-    /// One tree, brought to another version each time.
+    /// Updates one tree to another version each time.
     Update,
     Put,
     Collect,
     Drop,
 }
 
-/// Pool and trees of one host.
+/// The pool and the trees of one host.
 struct Site {
     dir: tempfile::TempDir,
     pool: Pool,
@@ -56,7 +56,7 @@ impl Site {
         materialize(store, &self.pool, &request, &Unwatched).map(drop)
     }
 
-    /// A path that nothing has used yet.
+    /// An unused path.
     fn fresh(&self, random: &mut Random) -> PathBuf {
         self.dir.path().join(format!("out-{:016x}", random.draw()))
     }
@@ -95,7 +95,7 @@ fn run(world: &World, seed: u64) {
     assert_sound(world, &remote, &what);
     let report = site.pool.verify(&Unwatched).unwrap();
     assert!(report.damaged.is_empty(), "{what}: {report:?}");
-    // Every tree that is there can be brought to what is newest.
+    // Every existing tree can be updated to the newest version.
     let store = world.open(remote).unwrap();
     let trees: Vec<_> = std::fs::read_dir(site.dir.path())
         .unwrap()
@@ -116,7 +116,7 @@ fn run(world: &World, seed: u64) {
     }
 }
 
-/// Two or three who materialize, a writer, perhaps a collector and somebody who drops.
+/// Two or three that materialize, a writer, and perhaps a collector and a dropper.
 fn cast(random: &mut Random) -> Vec<Part> {
     let mut parts = vec![Part::MakeNew, Part::Update, Part::Put];
     for part in [Part::MakeNew, Part::Collect, Part::Collect, Part::Drop] {
@@ -127,7 +127,7 @@ fn cast(random: &mut Random) -> Vec<Part> {
     parts
 }
 
-/// Acts a few times, each time as a new process would.
+/// Acts several times, each time as a new process.
 fn play(
     world: &World,
     part: Part,
@@ -169,7 +169,7 @@ fn play(
     }
 }
 
-/// Makes the newest version of a ref at `destination`, which is then as it was put, or fails.
+/// Makes the newest version of a ref at `destination`. Asserts that the result is correct, or that it failed.
 fn make(
     world: &World,
     site: &Site,

@@ -1,10 +1,10 @@
-//! Acts in the middle of a put, at a place that does not depend on luck: where the put tells its progress.
+//! Acts in the middle of a put, at a deterministic point: when the put reports its progress.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use store::Progress;
 
-/// Does something once, in the middle of a put.
+/// Acts once in the middle of a put.
 pub(crate) struct Meddler<F> {
     when_total: bool,
     done: AtomicBool,
@@ -12,7 +12,7 @@ pub(crate) struct Meddler<F> {
 }
 
 impl<F: Fn() + Sync> Meddler<F> {
-    /// Acts when the walk has seen its first file, and nothing below later directories.
+    /// Acts when the walk has seen its first file, before it reads later directories.
     pub(crate) fn in_the_walk(act: F) -> Self {
         Self {
             when_total: true,
@@ -21,7 +21,7 @@ impl<F: Fn() + Sync> Meddler<F> {
         }
     }
 
-    /// Acts when the first bytes have been hashed.
+    /// Acts after the first bytes have been hashed.
     pub(crate) fn in_the_reading(act: F) -> Self {
         Self {
             when_total: false,
@@ -55,7 +55,7 @@ impl<F: Fn() + Sync> Progress for Meddler<F> {
         }
     }
 
-    /// A count ahead of the walk would tell a total at some moment of its own.
+    /// A count ahead of the walk would report a total at an unpredictable time.
     fn is_watched(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Whatever lies where an object should, nobody hangs, damage is called damage, and it costs itself and nothing else.
+//! Whatever is at the path of an object: nobody hangs, damage is called damage, and it costs only itself.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::stores::host;
 
 type Make = fn(&Path);
 
-/// What may lie in the place of an object.
+/// What may be at the path of an object.
 const MISPLACED: [(&str, Make); 5] = [
     ("a pipe", |path| {
         let made = Command::new("mkfifo").arg(path).status().unwrap();
@@ -54,7 +54,7 @@ fn what_is_no_file_or_far_too_large_is_damage_and_nobody_waits_for_it() {
             let remote = Arc::clone(damaged.store.remote());
             let opened = Store::open(remote, host(damaged.dir.path()));
             let got = opened.and_then(|store| get_to(&store, REF, &out));
-            // The entry after it says what an entry was; frames lie where they lay, in a larger pack as well.
+            // The next entry has a copy of this one. In a larger file, frames are still at their offsets.
             let error = match (got, place) {
                 (Ok(()), "entry") => continue,
                 (got, _) => got.unwrap_err(),
@@ -68,7 +68,7 @@ fn what_is_no_file_or_far_too_large_is_damage_and_nobody_waits_for_it() {
     }
 }
 
-/// Of many entries one cannot be read: the one behind it says what it was.
+/// One of many entries cannot be read; the next one has a copy.
 #[test]
 fn an_entry_in_the_middle_that_is_no_entry_costs_nothing() {
     for (what, make) in MISPLACED {
@@ -92,7 +92,7 @@ fn an_entry_in_the_middle_that_is_no_entry_costs_nothing() {
             assert_eq!(objects(&damaged.verify(ReadData::Nothing)), [key.as_str()]);
             let repaired = repair(&damaged.store, RepairRequest::default(), &Unwatched);
             if path.is_dir() {
-                // It may be somebody's: nothing takes it away, and nobody says that all is well.
+                // A directory may be somebody's, so nothing removes it, and the repair does not succeed.
                 let error = repaired.unwrap_err();
                 assert_eq!(error.kind(), Kind::Corrupt, "{what}: {error:?}");
                 assert!(error.to_string().contains(&key), "{what}: {error:?}");
@@ -107,7 +107,7 @@ fn an_entry_in_the_middle_that_is_no_entry_costs_nothing() {
     }
 }
 
-/// What nobody may delete is told before anything is given up for it: with its path, and what to do.
+/// Before a loss is accepted, an error names what cannot be deleted, with its path and what to do.
 #[test]
 fn a_repair_that_accepts_a_loss_says_first_what_is_in_its_way() {
     let damaged = Damaged::new();

@@ -1,5 +1,5 @@
-//! Random sequences of put, get, rm, pin and diff against a plain map from versions to what the tree looked
-//! like when it was put. Every step's seed is printed; what differs is named byte for byte.
+//! Random sequences of put, get, rm, pin and diff, compared with a map from versions to trees as they were put. Every
+//! step's seed is printed, and differences are named byte for byte.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -24,10 +24,10 @@ use crate::stores::{host, name, request, spec};
 const REFS: [&str; 3] = ["project/m/a", "project/m/b/c", "team/t/x"];
 const STEPS: u64 = 60;
 
-/// What a tree looked like: every entry by its path.
+/// A tree as it was put: every entry by path.
 type Tree = BTreeMap<OsString, Seen>;
 
-/// The store, the directories that are put, and what should be in the store.
+/// The store, the directories that are put, and the expected content of the store.
 struct Run {
     dir: TempDir,
     store: Store,
@@ -140,7 +140,7 @@ impl Run {
         seen(&out)
     }
 
-    /// A path inside a version brings that part of the tree.
+    /// A get of a path in a version returns that part of the tree.
     fn get_below(&mut self) {
         let Some((name, number)) = self.some_version() else {
             return;
@@ -296,7 +296,7 @@ impl Run {
         }
     }
 
-    /// Replaces some bytes in the middle by as many, fewer or more others.
+    /// Replaces some bytes in the middle by the same number, fewer or more.
     fn splice(&mut self, path: &Path) {
         let mut bytes = fs::read(path).unwrap();
         let from = usize::try_from(self.random.below(bytes.len() as u64 + 1)).unwrap();
@@ -330,7 +330,7 @@ impl Run {
     }
 }
 
-/// The paths of entries that are not the same on both sides, but for their times.
+/// The paths of entries that differ in more than their times.
 fn different(before: &Tree, after: &Tree) -> BTreeSet<Vec<u8>> {
     let what = |tree: &Tree, path: &OsString| {
         let entry = tree.get(path)?;

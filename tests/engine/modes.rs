@@ -1,5 +1,5 @@
-//! Modes and owners that a put keeps beside a tree: they change no id, come back where they are asked for, and are
-//! verified, copied and collected like all else.
+//! Modes and owners that a put keeps beside a tree: they change no id, are restored on request, and are verified,
+//! copied and collected like other data.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
@@ -25,7 +25,7 @@ use crate::world::World;
 pub(crate) const REF: &str = "project/a/shared";
 const BOTH: [Keep; 2] = [Keep::Modes, Keep::Owners];
 
-/// Modes that a umask would not give.
+/// Modes that no umask would produce.
 const MODES: [(&str, u32); 6] = [
     ("data", 0o2770),
     ("data/open", 0o666),
@@ -94,13 +94,13 @@ fn modes_come_back_where_they_are_asked_for() {
     for (path, expected) in MODES {
         assert_eq!(mode(&world.tree("all").join(path)), expected, "{path}");
     }
-    // Without their owners nobody lends his rights.
+    // Without owners, setuid bits are not restored.
     get_keeping(&world, &remote, &[Keep::Modes], REF, "modes").unwrap();
     assert_eq!(mode(&world.tree("modes/data/tool")), 0o755);
     assert_eq!(mode(&world.tree("modes/data")), 0o2770);
     get_keeping(&world, &remote, &[], REF, "none").unwrap();
     assert_ne!(mode(&world.tree("none/data/open")), 0o666);
-    // From the middle of the list on.
+    // A path in the middle of the list.
     let part = format!("{REF}:data/done");
     get_keeping(&world, &remote, &BOTH, &part, "part").unwrap();
     assert_eq!(mode(&world.tree("part")), 0o550);
@@ -110,7 +110,7 @@ fn modes_come_back_where_they_are_asked_for() {
 #[test]
 fn owners_come_back_for_root_and_are_told_to_others() {
     if !is_root() {
-        // Nobody else can make files of other users to begin with: what is kept is the user's own.
+        // Only root can make files of other users. For others, the kept owners are the user's own.
         let world = world();
         let remote = world.memory();
         put_keeping(&world, &remote, &BOTH);
@@ -147,7 +147,7 @@ fn what_is_kept_changes_no_id_and_is_something_new() {
     assert_eq!((kept.version, kept.unchanged), (Some(2), false));
     assert_eq!(id(&plain), id(&kept));
     assert!(put_keeping(&world, &remote, &BOTH).unchanged);
-    // One that is asked for less has nothing new to say.
+    // Keeping less makes no new version.
     assert!(put_keeping(&world, &remote, &[Keep::Owners]).unchanged);
     assert!(put_keeping(&world, &remote, &[]).unchanged);
     set_mode(&world.tree("in/data/open"), 0o664);
@@ -178,7 +178,7 @@ fn what_is_kept_is_collected_and_replicated_with_its_version() {
     }
 }
 
-/// A list of another length, or another kind, is named by a verification and no copy is made by it.
+/// Verify names a list of another length or kind, and no copy is made with it.
 #[test]
 fn a_list_that_does_not_fit_its_tree_is_damage() {
     let world = world();
@@ -259,7 +259,7 @@ fn a_list_that_does_not_fit_its_tree_is_damage() {
     assert_left_has_the_others(&world, &remote);
 }
 
-/// What is left of such a version when paths of it are removed.
+/// Asserts what is left of such a version after paths are removed.
 fn assert_left_has_the_others(world: &World, remote: &Arc<dyn Prune>) {
     let store = world.open(remote.clone()).unwrap();
     trim(&store, &without("data/done")).unwrap();

@@ -1,5 +1,5 @@
-//! Where versions come from: what goes along with a copy, that nothing is published twice, and that a source that
-//! is not the one of before drops nothing.
+//! The origins of versions: what a copy takes along, that nothing is published twice, and that a replaced source drops
+//! nothing.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::world::World;
 
 const SURPLUS: Delete = Delete::Surplus { last_source: None };
 
-/// Trees `one` to `four`, of a file each.
+/// The trees `one` to `four`, of one file each.
 fn world() -> World {
     let world = World::new();
     for tree in ["one", "two", "three", "four"] {
@@ -32,7 +32,7 @@ fn id(world: &World, remote: &Arc<dyn Prune>) -> store::StoreId {
     world.open(remote.clone()).unwrap().format().id
 }
 
-/// The one error of a run in which one ref failed.
+/// The error of a run in which one ref failed.
 fn failure(report: &ReplicateReport) -> &Error {
     match report.refs.as_slice() {
         [one] => match &one.status {
@@ -85,7 +85,7 @@ fn two_sources_by_turns_are_told_of_each_other_and_make_no_version_each_time() {
         let report = bring(&world, &other, &there, &latest(&[REF]));
         assert_eq!(outcomes(&report), [format!("{REF} 1 > 2 unchanged")]);
     }
-    // What is put anew at the source is brought, although the bytes were there before.
+    // A version that is put again at the source is transferred, although its bytes were there before.
     world.put(one.clone(), "three", REF).unwrap();
     world.put(one.clone(), "one", REF).unwrap();
     let report = bring(&world, &one, &there, &latest(&[REF]));
@@ -113,7 +113,7 @@ fn a_source_that_goes_back_to_an_older_version_publishes_it_only_once() {
         "{note}"
     );
     assert_eq!(note.remedy, Some(Remedy::DropThere));
-    // With delete the later one goes, and all is as at the source.
+    // With delete, the later version goes, so that all is as at the source.
     let mut request = latest(&[REF]);
     request.delete = SURPLUS;
     let report = bring(&world, &from, &to, &request);
@@ -142,7 +142,7 @@ fn a_store_that_took_the_place_of_the_source_drops_nothing() {
         world.put(from.clone(), tree, target).unwrap();
     }
     bring(&world, &from, &to, &all(&["project/a", "team/b"]));
-    // A new store, with some work that must not stand in for all of it.
+    // A new store with other work, which must not replace the old store's.
     world.put(other.clone(), "four", "project/a/new").unwrap();
     world.put(other.clone(), "two", "project/a/good").unwrap();
     let mut request = all(&["project/a"]);

@@ -1,4 +1,4 @@
-//! Packs that no live segment names: a repair takes in what live versions lack.
+//! Packs that no live segment names: a repair adopts those that live versions need.
 
 use std::fs;
 
@@ -10,14 +10,14 @@ use crate::damaged::Damaged;
 use crate::lost::{collect, get_to};
 use crate::stores::{assert_same_tree, noise, put_tree};
 
-/// What entries that were given up had added is in no segment: versions behind them have it all the same.
+/// Given-up entries had added packs, which no segment names now. Versions after them still have their chunks.
 #[test]
 fn what_live_versions_need_is_found_in_packs_that_no_segment_names() {
     let damaged = Damaged::new();
     let later = damaged.dir.path().join("later");
     fs::write(&later, noise(9, 300_000)).unwrap();
     put_tree(&damaged.store, &later, "project/demo/later");
-    // The same bytes once more: a version that the packs of the two entries before are all that it has.
+    // A version of the same bytes, whose chunks are only in packs of the two earlier entries.
     put_tree(&damaged.store, &later, "project/demo/again");
     put_tree(&damaged.store, &damaged.source(), "project/demo/again");
     for number in [1, 2] {
@@ -29,7 +29,7 @@ fn what_live_versions_need_is_found_in_packs_that_no_segment_names() {
         ..RepairRequest::default()
     };
     let repaired = repair(&damaged.store, asked(false), &Unwatched).unwrap();
-    // The entry after it has a copy of the second one.
+    // The third entry has a copy of the second.
     assert_eq!(
         (
             repaired.entries_restored.as_slice(),
@@ -57,7 +57,7 @@ fn what_live_versions_need_is_found_in_packs_that_no_segment_names() {
     assert_same_tree(&damaged.source(), &out);
 }
 
-/// A chunk that a damaged pack has lost may lie in a pack that no segment names.
+/// A chunk that is damaged in one pack may also be in a pack that no segment names.
 #[test]
 fn a_pack_beside_makes_up_for_a_damaged_one() {
     let damaged = Damaged::new();
@@ -91,7 +91,7 @@ fn a_pack_beside_makes_up_for_a_damaged_one() {
     assert!(damaged.verify(ReadData::Everything).is_clean());
 }
 
-/// The same pack under another name.
+/// The same pack with another name.
 fn renamed(bytes: &[u8], id: PackId) -> Vec<u8> {
     let trailer_at = bytes.len() - usize::try_from(PackTrailer::LEN).unwrap();
     let len = bytes.len() as u64;

@@ -1,4 +1,4 @@
-//! The profile of Hugging Face caches: what travels, what never does, what must fit together.
+//! The profile of Hugging Face caches: what is stored, what is excluded, and what must be consistent.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,18 +12,18 @@ use support::hub::{self, Generation, TOKEN};
 
 use crate::stores::{bring, put_tree, request, store_in};
 
-/// What a put tells, in the engine's own words.
+/// The notes of a put, in the engine's words.
 fn told(report: &PutReport) -> String {
     let notes: Vec<String> = report.notes.iter().map(ToString::to_string).collect();
     notes.join("\n")
 }
 
-/// What is wrong, how it is made so, and what the error says.
+/// A defect: its name, how to make it, and what the error says.
 type Break = (&'static str, fn(&hub::Cache), &'static str);
 
 const GENERATIONS: [Generation; 3] = [Generation::Plain, Generation::Listed, Generation::Shared];
 
-/// Out of any cache.
+/// A target outside of any cache.
 const FAR_UP: &str = "../../../../../../../etc/hostname";
 
 #[test]
@@ -97,7 +97,7 @@ fn hubs_and_repositories_are_known_and_none_takes_all() {
     ] {
         let report = put_tree(&store, &dirty.join(&path), "project/demo/part");
         assert!(told(&report).contains(kind), "{:?}", report.notes);
-        // The hub makes a repository for one user, whoever may read what is in it.
+        // The hub makes directories private. The version is not private, since everybody may read its files.
         assert!(!report.private, "{:?}", report.notes);
         let out = tempfile::tempdir_in(dir.path()).unwrap();
         let out = out.path().join("out");
@@ -159,7 +159,7 @@ fn a_token_in_a_file_fails_the_put_and_is_nowhere() {
     let mut allowed = request(&dirty, "project/demo/allowed");
     allowed.profile.allow_secrets = true;
     put(&store, &allowed, &Unwatched).unwrap();
-    // It is known by now, but was let in under other rules.
+    // The file is known by now, but was accepted under other rules.
     refused("project/demo/home");
 }
 
@@ -226,7 +226,7 @@ fn all_credentials_of_a_plain_tree_are_named_at_once_and_none_is_stored() {
     assert!(store.state().unwrap().refs.is_empty());
     assert_nowhere(&store, dir.path());
 
-    // One is let in, the others are found all the same; then all of them are named.
+    // If one is allowed, the others are still found. Then all of them are allowed by name.
     request.profile.allow_secret = vec!["/b/.env".to_owned(), "hf_home/".to_owned()];
     let error = put(&store, &request, &Unwatched).unwrap_err();
     assert_eq!(error.details().len(), found.len() - 3, "{error:?}");
@@ -241,7 +241,7 @@ fn all_credentials_of_a_plain_tree_are_named_at_once_and_none_is_stored() {
         notes.contains("for its user alone: a/hf_home/stored_tokens"),
         "{notes}"
     );
-    // What was let in by name is not known to runs that do not.
+    // A run without these names does not know the allowed files.
     request.profile.allow_secret.clear();
     let error = put(&store, &request, &Unwatched).unwrap_err();
     assert_eq!(error.details().len(), found.len(), "{error:?}");
@@ -335,7 +335,7 @@ fn what_is_odd_but_right_is_taken_and_told() {
     let home = dir.path().join("home");
     let cache = hub::cache(&home, 6, Generation::Listed);
     let snapshot = snapshot(&cache);
-    // What clients leave that download to a directory of the user: a newer commit, and a repository of its own.
+    // What clients leave that download to a user's directory: a newer commit, and a ref of another repository.
     fs::write(cache.repo.join("refs/main"), "1".repeat(40)).unwrap();
     hub::ref_alone(&home, "models--org--elsewhere");
     fs::remove_file(snapshot.join("poetry.lock")).unwrap();
@@ -369,7 +369,7 @@ fn what_is_odd_but_right_is_taken_and_told() {
     assert_eq!(target, Path::new("../../blobs").join(&cache.names[0]));
 }
 
-/// Plants credentials of all kinds, and what only looks like some; the paths of the former.
+/// Plants credentials of all kinds, and files that only resemble them. Returns the paths of the former.
 fn plant_all(tree: &Path) -> [&'static str; 8] {
     let plant = |path: &str, text: &str, mode| {
         let path = tree.join(path);
@@ -407,7 +407,7 @@ fn plant_all(tree: &Path) -> [&'static str; 8] {
         0o600,
     );
     plant("d/server.pem", &pem, 0o644);
-    // None of these is one.
+    // None of these is a credential.
     plant(
         "docs/README.md",
         "login with hf_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
@@ -464,7 +464,7 @@ fn unchecked(store: &Store, home: &Path) -> Result<PutReport, Error> {
     put(store, &request, &Unwatched)
 }
 
-/// The planted token is in no chunk, and in no file of the store or of the host's caches of it.
+/// Asserts that the planted token is in no chunk, and in no file of the store or of the host's caches.
 fn assert_nowhere(store: &Store, dir: &Path) {
     let view = store.view().unwrap();
     let reader = Reader::at(store, view.clone());

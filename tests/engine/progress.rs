@@ -1,4 +1,4 @@
-//! Progress: what pipelines say they did adds up to what they said there is to do.
+//! Progress: what pipelines report as done adds up to the announced total.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The bytes of one file in order: any range, near and far, however many threads; and what comes between.
+//! Reading the bytes of one file in order: any range, near and far, with any number of threads, and with disturbances.
 
 use std::fs;
 use std::ops::Range;
@@ -18,7 +18,7 @@ const REF: &str = "project/a/file";
 const DROPPED: &str = "project/a/dropped";
 const BLOCK: usize = 1 << 20;
 
-/// Noise, text, zeros, and what was there before.
+/// Noise, text, zeros, and a repetition of earlier bytes.
 fn bytes() -> Vec<u8> {
     let (noise, text) = (noise(1, 9 * BLOCK), text(2, 8 * BLOCK));
     let zeros = vec![0; 9 * BLOCK + 77];
@@ -80,7 +80,7 @@ fn any_range_comes_in_order_near_and_far_on_any_number_of_threads() {
     }
 }
 
-/// What a collector moves while a file is read is read from where it lies then.
+/// A collector moves packs while a file is read; the rest is read from their new places.
 #[test]
 fn packs_that_are_rewritten_meanwhile_are_read_from_elsewhere() {
     let mut world = World::new();
@@ -112,7 +112,7 @@ fn packs_that_are_rewritten_meanwhile_are_read_from_elsewhere() {
     assert!(out == kept);
 }
 
-/// Nothing behind what is wrong is handed on, and a refusal of whoever takes the bytes ends it.
+/// Nothing after damage is passed on, and an error of the consumer ends the read.
 #[test]
 fn damage_and_a_refusal_end_it_there() {
     let mut world = World::new();
@@ -153,7 +153,7 @@ fn damage_and_a_refusal_end_it_there() {
     );
 }
 
-/// A mount that goes is no damage: nobody should repair a store that is away.
+/// A missing mount is not damage: nobody should repair a store that is unreachable.
 #[test]
 fn a_store_that_goes_away_meanwhile_is_away_and_not_damaged() {
     let mut world = World::new();
@@ -173,7 +173,7 @@ fn a_store_that_goes_away_meanwhile_is_away_and_not_damaged() {
     assert_eq!(error.kind(), Kind::Unavailable, "{error:?}");
 }
 
-/// Turns a bit in the frame of the byte at `place`.
+/// Flips a bit in the frame that contains the byte at `place`.
 fn damage(store: &Store, remote: &dyn Prune, place: u64) {
     let reader = Reader::new(store).unwrap();
     let found = reader.resolve(&format!("{REF}:large").parse().unwrap());

@@ -1,4 +1,4 @@
-//! What a put or a run relies on may be gone, or known to be damaged: it is stored again, before anybody repairs.
+//! What a put relies on may be gone or known as damaged: then it is stored again, before any repair.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::stores::{assert_same_tree, name, put_tree};
 
 const OTHER: &str = "project/demo/other";
 
-/// Makes a file unknown to the cache of unchanged files.
+/// Copies the source, so that its files are not in the stat cache.
 fn copy(damaged: &Damaged) -> std::path::PathBuf {
     let copy = damaged.dir.path().join("copy");
     crate::stores::shell(&format!(
@@ -73,7 +73,7 @@ fn a_put_of_files_that_are_known_as_unchanged_heals_a_pack_that_is_gone() {
     }
 }
 
-/// A flipped bit in the place of a chunk leads to other bytes: what is put by it could not be read.
+/// A flipped bit in a chunk's location leads to other bytes, so a version that relies on it could not be read.
 #[test]
 fn a_segment_that_is_damaged_is_not_relied_on() {
     let damaged = Damaged::new();
@@ -110,7 +110,7 @@ fn a_pack_that_a_verification_found_damaged_is_not_relied_on() {
         let location = damaged.first_chunk("text");
         let path = damaged.object(&pack_key(location.pack));
         flip(&path, u64::from(location.frame_offset) + 20);
-        // Nobody has read it yet.
+        // Nobody has read the damaged bytes yet.
         let number = damaged.store.state().unwrap().number;
         put_tree(&damaged.store, &damaged.source(), REF);
         assert_eq!(damaged.store.state().unwrap().number, number + 1);

@@ -1,4 +1,4 @@
-//! Copying what lives out of little-used packs: where it lies then, and what is left when the time is over.
+//! Copying live chunks out of sparse packs: their new places, and what is left when the time limit is reached.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,8 +21,8 @@ const REFS: [&str; 2] = ["project/a/kept", "project/b/kept"];
 const LARGE: u64 = 5;
 const SMALL: u64 = 40;
 
-/// Two packs of data in which what lives and what was dropped take turns: large files that do not compress, and small ones
-/// that share frames. Nothing is shared between the refs.
+/// Two packs of data in which live and dropped chunks alternate: large incompressible files, and small ones that share
+/// frames. The refs share nothing.
 pub(crate) fn sparse() -> World {
     let mut world = World::new();
     for (tree, seed) in [("one", 1000), ("two", 2000)] {
@@ -63,7 +63,7 @@ fn first_small() -> Vec<u8> {
     file(2 * LARGE).into_bytes()
 }
 
-/// The data chunks of a ref in the order in which they lie, each with the name of its file.
+/// The data chunks of a ref in the order of their locations, each with the name of its file.
 fn in_place(
     world: &World,
     remote: &Arc<dyn Prune>,
@@ -89,7 +89,7 @@ fn in_place(
     found
 }
 
-/// One lies behind the other in one pack, and nothing is between them.
+/// Asserts that the chunks follow each other in one pack without gaps.
 fn assert_adjacent(places: &[Location], what: &str) {
     for pair in places.windows(2) {
         let (before, after) = (pair[0], pair[1]);
@@ -121,7 +121,7 @@ fn what_lives_lies_together_in_the_order_it_had() {
         let places: Vec<Location> = after.iter().map(|(place, ..)| *place).collect();
         assert_ne!(before[0].0.pack, places[0].pack, "{name}");
         assert_adjacent(&places, name);
-        // What stood alone does so again; what shared a frame shares it with more.
+        // Chunks with a frame of their own have one again; those that shared a frame share it with more.
         let (small, large): (Vec<_>, Vec<_>) = after
             .iter()
             .partition(|(_, name, _)| *name >= first_small());
@@ -136,7 +136,7 @@ fn what_lives_lies_together_in_the_order_it_had() {
     world.check(remote, "repacked");
 }
 
-/// Seconds that passed, one for each look at the clock.
+/// The clock: one second passes each time it is read.
 static LOOKS: AtomicU64 = AtomicU64::new(0);
 
 fn counted() -> Duration {
@@ -178,8 +178,8 @@ fn a_time_limit_in_the_middle_of_the_copying_leaves_the_rest_to_the_next_run() {
     );
 }
 
-/// The copy of several small packs meets a full disk after any number of them: what was copied is gone again, the
-/// store is as it was, and the next run with room does all of it.
+/// The disk is full after any number of copied packs. The copies are removed again, the store is as before, and the
+/// next run with space does everything.
 #[test]
 fn a_disk_that_is_full_in_the_middle_of_the_copying_gets_its_room_back() {
     let mut world = sparse();

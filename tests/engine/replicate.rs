@@ -1,5 +1,5 @@
-//! Versions of refs from one store to another: which of them, that they arrive as they were put, and what
-//! becomes of those that cannot.
+//! Transfers of versions from one store to another: which versions, that they arrive as they were put, and what happens
+//! to those that cannot.
 
 use std::fs;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(crate) fn latest(what: &[&str]) -> ReplicateRequest {
     ReplicateRequest::new(what.iter().map(select).collect())
 }
 
-/// Runs as a new process would, without a memory of earlier runs.
+/// Runs a transfer as a new process, without memory of earlier runs.
 pub(crate) fn run(
     world: &World,
     from: &Arc<dyn Prune>,
@@ -56,7 +56,7 @@ pub(crate) fn run(
     replicate(&from, &to, request, &Forgetful, &Unwatched)
 }
 
-/// A run that brings all it was asked for.
+/// Runs a transfer that must succeed completely.
 pub(crate) fn bring(
     world: &World,
     from: &Arc<dyn Prune>,
@@ -73,7 +73,7 @@ pub(crate) fn bring(
     report
 }
 
-/// What became of which version: `REF@FROM`, and `@TO` where it is there.
+/// The outcome of each version: `REF@FROM`, and `@TO` if it arrived.
 pub(crate) fn outcomes(report: &ReplicateReport) -> Vec<String> {
     let tell = |one: &store::replicate::RefOutcome| {
         let number = |at: Option<u64>| at.map_or("-".to_owned(), |at| at.to_string());
@@ -89,7 +89,7 @@ pub(crate) fn outcomes(report: &ReplicateReport) -> Vec<String> {
     report.refs.iter().map(tell).collect()
 }
 
-/// Nothing is wrong with a store, down to the last byte; its versions, as `REF@N`.
+/// Asserts that a store is clean down to the last byte. Returns its versions as `REF@N`.
 pub(crate) fn assert_sound(world: &World, remote: &Arc<dyn Prune>, what: &str) -> Vec<String> {
     let store = world.open(remote.clone()).unwrap();
     let request = VerifyRequest {
@@ -107,7 +107,7 @@ pub(crate) fn assert_sound(world: &World, remote: &Arc<dyn Prune>, what: &str) -
     versions.collect()
 }
 
-/// Two versions that share most, the first also under another name, and a tree that shares nothing.
+/// Two similar versions, the first also under another name, and a tree that shares nothing with them.
 pub(crate) fn world() -> World {
     let mut world = World::new();
     for (tree, number) in [("one", 1), ("two", 2)] {
@@ -171,11 +171,11 @@ fn the_newest_there_is_the_newest_here_and_others_stay() {
     assert_eq!(outcomes(&report), [format!("{REF} 1 > 2 published")]);
     let report = bring(&world, &from, &to, &all(&[REF]));
     assert_eq!(outcomes(&report), [format!("{REF} 2 > 3 published")]);
-    // Somebody puts there: that is not taken back by what had come before.
+    // A later put at the destination is not replaced by a version that had arrived before it.
     world.put(to.clone(), "one", REF).unwrap();
     let report = run(&world, &from, &to, &latest(&[REF])).unwrap();
     assert_eq!(outcomes(&report), [format!("{REF} 2 > 3 Conflict")]);
-    // What is put anew becomes the newest there, and costs nothing.
+    // A version that is put again becomes the newest at the destination, at no cost.
     world.put(from.clone(), "one", REF).unwrap();
     world.put(from.clone(), "two", REF).unwrap();
     let report = bring(&world, &from, &to, &latest(&[REF]));
@@ -277,7 +277,7 @@ fn delete_takes_what_the_source_has_not_but_for_pins() {
             .collect()
     };
     assert_eq!(listed(&report.dropped), ["project/a/sub/other@1"]);
-    // What was first put there is nobody's copy.
+    // What was first put at the destination is not a copy.
     assert_eq!(
         listed(&report.own),
         ["project/a/data@3", "project/a/gone@2"]
@@ -297,7 +297,7 @@ fn delete_takes_what_the_source_has_not_but_for_pins() {
             "team/b/data@2"
         ]
     );
-    // On request it goes like all else.
+    // On request it is dropped like others.
     request.delete = Delete::All;
     let report = bring(&world, &from, &to, &request);
     assert_eq!(
@@ -307,7 +307,7 @@ fn delete_takes_what_the_source_has_not_but_for_pins() {
     assert_eq!(report.own, []);
     let left = world.check(to.clone(), "after all is deleted");
     assert_eq!(left.len(), 6);
-    // A namespace that the source has nothing of is a mistake, and takes nothing.
+    // A namespace that the source lacks is treated as a mistake, and nothing is dropped.
     drop_versions(&here, &name(FAR), None).unwrap();
     let mut request = latest(&["team/b"]);
     request.delete = Delete::Surplus { last_source: None };
@@ -420,7 +420,7 @@ fn a_damaged_chunk_fails_its_refs_only_and_never_arrives() {
             "{message}"
         );
         let there = world.open(to.clone()).unwrap().view().unwrap();
-        // The flip hits one chunk of its frame or more, and the others are none the worse for it.
+        // The flip hits one or more chunks of its frame, and the others are unaffected.
         let is_there = |id| there.index.find(id).unwrap().is_some();
         let missing = chunks.iter().filter(|id| !is_there(id)).count();
         assert!(missing > 0 && missing < chunks.len(), "{missing}");

@@ -1,8 +1,8 @@
-//! Runs that are disturbed at each of their steps, and replicators, writers, collectors and droppers on two
-//! stores at once: whatever the order, every live version reads back on both sides.
+//! Transfers that are disturbed at each step; and transfers, writers, collectors and droppers on two stores at the same
+//! time: in every order, each live version reads back on both sides.
 //!
-//! Collectors are as bad as they can be: no grace, no age, every unused byte is wanted. Faults and what is
-//! done follow from the seed that a failure names; the order of threads does not.
+//! Collectors are as aggressive as possible: no grace, no age, no unused bytes. Faults and actions follow from the seed
+//! in the failure message; the order of threads does not.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::world::{World, assert_expected, random_faults};
 const TREES: u64 = 5;
 const REFS: [&str; 3] = ["project/one/data", "project/one/more", "team/two/data"];
 const WHAT: [&str; 2] = ["project/one", "team/two"];
-/// Every version of them at the beginning.
+/// All versions at the beginning.
 const EVERYTHING: [&str; 4] = [
     "project/one/data@1",
     "project/one/data@2",
@@ -32,7 +32,7 @@ const OPERATIONS: u64 = 3;
 /// More requests than one run makes.
 const STEPS_MAX: u64 = 300;
 
-/// A store with a version of each ref, small trees that share most.
+/// A store with a version of each ref: small, similar trees.
 fn world() -> World {
     let mut world = World::fine();
     for number in 0..TREES {
@@ -45,7 +45,7 @@ fn world() -> World {
     world
 }
 
-/// Whatever a fault did to the first run, what it published is whole; the second run brings the rest.
+/// Whatever a fault did to the first run, its published versions are complete; the second run transfers the rest.
 fn disturbed(world: &World, faults: impl Fn(u64) -> Faults, at_source: bool) -> u64 {
     for at in 1..STEPS_MAX {
         let (from, to) = (world.memory(), empty(world));
@@ -97,7 +97,7 @@ fn power_goes_off_after_every_mutation() {
     assert!(steps > 4, "packs, a segment, an entry: {steps}");
 }
 
-/// A kind of fault, and how to ask for it.
+/// A kind of fault, and how to set it.
 type FaultKind = (&'static str, fn(&mut Faults));
 
 #[test]
@@ -129,7 +129,7 @@ fn one_fault_at_every_request_of_either_side() {
     }
 }
 
-/// What somebody does all the time.
+/// The role of a participant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Replicate,
@@ -164,14 +164,14 @@ fn play_all(world: &World, seed: u64) {
     let found = world.check(to.clone(), &what);
     assert_sound(world, &from, &what);
     assert_sound(world, &to, &what);
-    // A quiet run of a collector takes nothing that is needed, and one of a replicator brings the rest.
+    // A quiet collection takes nothing that is needed, and a quiet transfer completes the destination.
     let there = world.open(to.clone()).unwrap();
     collect(&there, to.as_ref(), &eager()).unwrap_or_else(|error| panic!("{what}: {error:?}"));
     assert_eq!(world.check(to.clone(), &what), found, "{what}");
     let report = run(world, &from, &to, &live(world, &from)).unwrap();
     assert!(report.stopped.is_none(), "{what}: {report:?}");
     for outcome in report.refs {
-        // One that came before stays what it is there: somebody has put on top of it.
+        // An earlier version may conflict if somebody has put a later one at the destination.
         let is_fine = |error: &Error| error.kind() == Kind::Conflict;
         if let RefStatus::Failed(error) = outcome.status {
             assert!(is_fine(&error), "{what}: {error:?}");
@@ -205,7 +205,7 @@ fn newest(world: &World, remote: &Arc<dyn Prune>) -> Vec<(String, store::format:
     .collect()
 }
 
-/// Two replicators, a collector on each side, and some others. The second is whether it works at the destination.
+/// Two transfers, a collector on each side, and some others. The second value is whether it works at the destination.
 fn cast(random: &mut Random) -> Vec<(Part, bool)> {
     let mut parts = vec![
         (Part::Replicate, true),
@@ -223,7 +223,7 @@ fn cast(random: &mut Random) -> Vec<(Part, bool)> {
     parts
 }
 
-/// A quarter of all participants loses power on the way.
+/// A quarter of all participants loses power.
 fn faults(random: &mut Random) -> Faults {
     Faults {
         stop_after: (random.below(4) == 0).then(|| random.below(30)),
@@ -231,7 +231,7 @@ fn faults(random: &mut Random) -> Faults {
     }
 }
 
-/// Acts a few times, each time as a new process would.
+/// Acts several times, each time as a new process.
 fn play(
     world: &World,
     part: Part,
@@ -268,7 +268,7 @@ fn play(
     }
 }
 
-/// Runs, now and then without what earlier runs left behind.
+/// Runs a transfer, sometimes without the memory of earlier runs.
 fn replicator(from: &Store, to: &Store, random: &mut Random, memory: &Memory) -> Option<Error> {
     let mut request = match random.below(2) {
         0 => all(&WHAT),
@@ -288,8 +288,8 @@ fn replicator(from: &Store, to: &Store, random: &mut Random, memory: &Memory) ->
     }
 }
 
-/// Call by call in an order that dice decide: each seed meets another interleaving, whatever the machine does.
-/// In a directory, whose segments are mapped: else several threads of one participant would call at once.
+/// A seed determines the order of calls, so each seed tests another interleaving on any machine. Uses a directory,
+/// whose segments are mapped; otherwise several threads of one participant would make calls at the same time.
 #[test]
 fn two_replicators_and_a_collector_in_every_order() {
     let world = world();
@@ -298,7 +298,7 @@ fn two_replicators_and_a_collector_in_every_order() {
         let (from, dir) = (world.memory(), world.tree(&format!("there-{seed}")));
         let to: Arc<dyn Prune> = Arc::new(Objects::directory(&dir).unwrap());
         Store::init(to.clone(), world.host()).unwrap();
-        // Something to be collected there: parts of what is to come, which nobody needs any more.
+        // Parts of the later data, which no version needs any more, so that there is something to collect.
         bring(&world, &from, &to, &latest(&[REFS[0]]));
         let name = REFS[0].parse().unwrap();
         store::refs::drop_versions(&world.open(to.clone()).unwrap(), &name, None).unwrap();
@@ -319,7 +319,7 @@ fn two_replicators_and_a_collector_in_every_order() {
                 collect(&store, theirs.as_ref(), &eager()).map(drop)
             });
         });
-        // The first number of one ref went to the version that was dropped; nothing is there twice.
+        // Number 1 of one ref belonged to the dropped version. Nothing was published twice.
         let found = assert_sound(&world, &to, &what);
         let expected = [
             "project/one/data@2",

@@ -1,4 +1,4 @@
-//! A store that was restored from a backup has forgotten what this host remembers of unchanged files.
+//! A store that was restored from a backup lacks what this host remembers of unchanged files.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::stores::{host, noise, put_tree, request, shell, spec, store_in};
 
 const REF: &str = "project/restored/data";
 
-/// So long that what was written before is remembered by the next put.
+/// Waits until files have settled, so that the next put remembers them.
 fn settle() {
     std::thread::sleep(Duration::from_secs(SETTLED_SECS) + Duration::from_millis(50));
 }
@@ -27,7 +27,7 @@ fn replace(place: &Path, by: &Path) {
     shell(&format!("cp -a '{}' '{}'", by.display(), place.display()));
 }
 
-/// Goes on with what was brought back, which this host has seen newer.
+/// Accepts a restored store that is older than what this host has seen.
 fn accept(dir: &Path) {
     let request = RepairRequest {
         accept_loss: true,
@@ -70,13 +70,13 @@ fn what_a_restored_store_does_not_have_is_read_again() {
     let again = put_tree(&store_in(dir.path()), &source, REF);
     assert_eq!(again.unchanged_files, 1, "this host remembers");
 
-    // The version that was remembered is not there any more.
+    // The remembered version does not exist any more.
     replace(&place, &backup);
     accept(dir.path());
     let lost = put_tree(&store_in(dir.path()), &source, REF);
     assert_eq!((lost.version, lost.unchanged_files), (Some(2), 0));
 
-    // It is there under the same number, and is something else.
+    // The version exists under the same number, with other content.
     settle();
     put_tree(&store_in(dir.path()), &source, REF);
     replace(&place, &backup);
@@ -91,7 +91,7 @@ fn what_a_restored_store_does_not_have_is_read_again() {
     assert_same_tree(&source, &out);
 }
 
-/// Others, who have seen none of what is gone, went on so far that a reader begins behind it.
+/// Hosts that saw none of the lost entries went on so far that a reader begins after them.
 #[test]
 fn another_history_is_told_behind_a_checkpoint_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -125,7 +125,7 @@ fn another_history_is_told_behind_a_checkpoint_too() {
     theirs.state().unwrap();
 }
 
-/// Whoever has it open does not make another one in its place.
+/// A process that has the directory open does not create a new one in its place.
 #[test]
 fn a_directory_that_was_moved_away_is_not_made_again() {
     for is_replaced in [false, true] {

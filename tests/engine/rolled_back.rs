@@ -1,5 +1,5 @@
-//! A log that was rolled back together with its checkpoints, objects of two stores in one place, and frames that a disk
-//! damaged: found by looking at what says where it comes from.
+//! A log that was rolled back with its checkpoints, objects of two stores in one place, and frames that a disk damaged:
+//! found by the provenance of objects and by checksums.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn rolled_back(world: &mut World) -> Arc<dyn Prune> {
     let remote = world.memory();
     let before = keys(&*remote, LOG_PREFIX);
     world.put(remote.clone(), "two", REF).unwrap();
-    // What the last entry named looks like an upload of a killed process; what it knew says that there was more.
+    // The last pack looks like an upload of a killed process. Its provenance says that the log was longer.
     world.put(remote.clone(), "three", REF).unwrap();
     let after = [
         keys(&*remote, LOG_PREFIX),
@@ -59,7 +59,7 @@ fn got(world: &World, store: &Store, version: &str) -> Result<()> {
     get(store, &request, &Unwatched).map(drop)
 }
 
-/// What says that the log was longer, and where.
+/// Asserts that the text says that the log was longer, and where.
 fn assert_told(text: &str) {
     assert!(text.starts_with("log/000000/0000000"), "{text}");
     assert!(
@@ -157,7 +157,7 @@ fn all() -> store::check::VerifyRequest {
     }
 }
 
-/// Somebody copied the packs and segments of one store into another.
+/// Somebody copied packs and segments of one store into another.
 #[test]
 fn objects_of_another_store_stop_a_collector_and_no_one_else() {
     let (mut world, mut other) = (World::new(), World::new());
@@ -191,7 +191,7 @@ fn objects_of_another_store_stop_a_collector_and_no_one_else() {
     collect(&world.open(remote.clone()).unwrap(), &*remote, &eager()).unwrap();
 }
 
-/// A segment, or a pack, under a name of this store is that of another one.
+/// A segment or a pack with a name of this store belongs to another store.
 #[test]
 fn an_object_of_another_store_under_a_live_name_is_damage() {
     let mut world = World::new();
@@ -234,7 +234,7 @@ fn an_object_of_another_store_under_a_live_name_is_damage() {
             assert!(error.to_string().contains("is of store 0909"), "{error}");
         }
     }
-    // Its writer knew more of the log than the entry that named it.
+    // The segment's writer knew more of the log than the entry that named the segment.
     let remote = world.memory();
     forged(48..49, 88, &segment, &*remote);
     let error = world.open(remote).unwrap().view().unwrap_err();
@@ -279,7 +279,7 @@ fn a_scrub_finds_what_a_disk_damaged_without_decoding() {
     );
 }
 
-/// A sum says that the bytes are those that were written; only decoding says that they are what their ids say.
+/// A checksum proves that the bytes are those that were written. Only decoding proves that they match their ids.
 #[test]
 fn a_scrub_takes_what_was_written_for_right() {
     let mut world = World::new();

@@ -1,4 +1,4 @@
-//! What a directory was made from: the base of its save, from the record, the last save, or the command line.
+//! The base of a save: from the tree's record, the last save, or the command line.
 
 use std::fs;
 
@@ -25,13 +25,13 @@ fn a_directory_is_saved_again_and_again_beside_others() {
         clashes(&site.save(&other)),
         [("a".to_owned(), Case::BothChanged)]
     );
-    // Nothing was changed since: what the other did stays.
+    // The directory has not changed since, so the other job's changes stay.
     let again = site.save(&one);
     assert_eq!((again.version, again.unchanged), (Some(3), true));
     write(&one.join("new"), b"one");
     assert_eq!(clashes(&site.save(&one)), []);
     assert_eq!(site.newest(), ["a=other", "b=base", "new=one"]);
-    // What was saved once and deleted by another does not come back.
+    // A file that was saved once and deleted by another job does not come back.
     fs::remove_file(one.join("b")).unwrap();
     site.save(&one);
     assert_eq!(site.newest(), ["a=other", "new=one"]);
@@ -39,7 +39,8 @@ fn a_directory_is_saved_again_and_again_beside_others() {
     assert_eq!(site.newest(), ["a=other", "new=one"]);
 }
 
-/// What a job changed or deleted stays when its tree is brought to a newer version: it was made from an older one.
+/// What a job changed or deleted stays when its tree is updated to a newer version. It still counts as made from the
+/// older one, so it clashes with changes of others.
 #[test]
 fn what_a_newer_version_left_to_a_job_clashes_with_what_others_did() {
     for is_brought in [false, true] {
@@ -97,7 +98,7 @@ fn a_base_that_was_collected_is_known_from_the_record() {
     let report = site.save(&dir);
     assert_eq!(clashes(&report), []);
     assert_eq!(site.newest(), ["a=base", "b/c=theirs", "new=ours"]);
-    // So is what it was when it was saved last.
+    // The base is also known after the last save.
     write(&dir.join("more"), b"ours");
     let base = site.save(&dir).saved.unwrap().base;
     assert_eq!(base, Some(3));
@@ -105,8 +106,8 @@ fn a_base_that_was_collected_is_known_from_the_record() {
         site.newest(),
         ["a=base", "b/c=theirs", "more=ours", "new=ours"]
     );
-    // What it is itself is in no version, and may be collected: a save that changes nothing leaves no packs behind
-    // that nobody knows.
+    // The directory's own tree is in no version and may be collected. A save that changes nothing leaves no unknown
+    // packs.
     for _ in 0..2 {
         collect(&site.store(), site.remote.as_ref(), &eager()).unwrap();
     }
@@ -115,7 +116,8 @@ fn a_base_that_was_collected_is_known_from_the_record() {
     assert_eq!(site.remote.list("packs").unwrap().len(), known);
 }
 
-/// Who saves a directory writes down as which version once that is in the log: who looked before has not seen it.
+/// The version of a saved directory is recorded after it is in the log. A process that read the log before must not
+/// take the store for an older copy.
 #[test]
 fn who_looked_before_a_directory_was_saved_takes_the_store_for_no_older_copy() {
     let site = Site::with(&[("a", "base")]);
@@ -134,7 +136,7 @@ fn who_looked_before_a_directory_was_saved_takes_the_store_for_no_older_copy() {
     assert_eq!(site.newest(), ["a=base", "more=ours", "new=ours"]);
 }
 
-/// The base of the next save has what was left out, and not what was deleted.
+/// The base of the next save includes excluded files, and does not include deleted ones.
 #[test]
 fn what_was_deleted_beside_what_is_left_out_is_not_deleted_again() {
     let site = Site::with(&[("a", "base"), ("b.log", "base"), ("x", "base")]);
@@ -146,7 +148,7 @@ fn what_was_deleted_beside_what_is_left_out_is_not_deleted_again() {
     };
     site.try_save(&request).unwrap();
     assert_eq!(site.newest(), ["a=base", "b.log=base"]);
-    // Another job makes it anew.
+    // Another job creates the file again.
     let other = site.job("other");
     write(&other.join("x"), b"base");
     site.save(&other);
@@ -183,7 +185,7 @@ fn a_directory_of_unknown_origin_needs_a_base() {
     let site = Site::new();
     let dir = site.path("own");
     write(&dir.join("a"), b"ours");
-    // The first save makes the ref.
+    // The first save creates the ref.
     assert_eq!(site.save(&dir).version, Some(1));
     let other = site.path("other");
     write(&other.join("b"), b"theirs");
@@ -203,7 +205,7 @@ fn a_directory_of_unknown_origin_needs_a_base() {
     assert_eq!(site.newest(), ["a=ours", "b=theirs"]);
     let error = site.try_save(&from(7)).unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound, "{error}");
-    // The same path, and another directory: nothing of it was deleted.
+    // Another directory at the same path: none of its files were deleted.
     fs::remove_dir_all(&dir).unwrap();
     write(&dir.join("c"), b"ours");
     let error = site.try_save(&site.request(&dir)).unwrap_err();
@@ -231,7 +233,7 @@ fn first_saves_at_once_make_one_ref() {
     assert_eq!(site.newest(), expected);
 }
 
-/// What was saved is in the ref, so that it is no change of the job any more when its tree is brought up to date.
+/// Saved files are in the ref, so they are no changes of the job any more when its tree is updated.
 #[test]
 fn what_was_saved_is_what_a_tree_is_made_from() {
     let linked = |text: &str| text.repeat(40_000);
@@ -251,7 +253,7 @@ fn what_was_saved_is_what_a_tree_is_made_from() {
     }
     fs::remove_file(one.join("c")).unwrap();
     site.save(&one);
-    // Others have all of it otherwise, and what was deleted again.
+    // Others changed all of it, and deleted some of it.
     site.save(&other);
     assert_eq!(brought(&site, "other"), 0);
     write(&other.join("c"), b"again");
@@ -264,7 +266,7 @@ fn what_was_saved_is_what_a_tree_is_made_from() {
         assert_eq!(site.files(&one), newest);
         assert!(site.save(&one).unchanged);
     }
-    // What is changed after a save is the job's own again.
+    // Changes after a save are the job's own again.
     replace(&one.join("a"), "mine");
     fs::remove_file(one.join("d")).unwrap();
     replace(&other.join("a"), "theirs");
@@ -280,7 +282,7 @@ fn what_was_saved_is_what_a_tree_is_made_from() {
     );
 }
 
-/// Brings the tree of a job to the newest version: how many paths were kept as the job has them, and not as that has them.
+/// Updates a job's tree to the newest version. Returns how many paths were kept in the job's form against that version.
 fn brought(site: &Site, job: &str) -> u64 {
     let request = MaterializeRequest {
         copy_below_bytes: 0,
@@ -300,7 +302,7 @@ fn a_tree_that_goes_back_to_an_older_version_is_made_from_that() {
     let done = materialize(&site.store(), &site.pool, &first, &Unwatched).unwrap();
     assert_eq!(done.conflicts, 0);
     assert_eq!(site.files(&one), ["a=base"]);
-    // Nothing was changed in it since.
+    // Nothing has changed in it since.
     assert!(site.save(&one).unchanged);
     assert_eq!(site.newest(), ["a=one"]);
 }

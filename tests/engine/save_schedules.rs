@@ -1,8 +1,8 @@
-//! Saves under schedules: several jobs merge into one ref, are killed and start again, beside a collector and answers
-//! that are lost; their calls in an order that dice decide.
+//! Saves under schedules: several jobs merge into one ref, are killed and start again, beside a collector and with lost
+//! answers. A seed determines the order of their calls.
 //!
-//! Whatever the order: what a save was told is in the newest version, every version can be read whole, and a save that
-//! is run once more when all is quiet finds nothing left to do.
+//! In every order, the newest version has the changes of all acknowledged saves, every version can be read completely,
+//! and a repeated save in the end finds nothing to do.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ const JOBS: usize = 4;
 const KILLED_MAX: u64 = 4;
 const BURSTS: [u64; 3] = [3, 30, 120];
 
-/// What happened in all schedules together, so that nothing is left out unseen.
+/// Events over all schedules, to make sure that each kind occurs.
 #[derive(Debug, Default)]
 struct Seen {
     killed: AtomicU64,
@@ -36,7 +36,7 @@ struct Seen {
     collected: AtomicU64,
 }
 
-/// Files of a job: some of its own in directories of all, one that all change, one that all leave.
+/// The files of a job: some of its own in shared directories, one that all jobs change, and one that none changes.
 fn tree(world: &World, job: usize) {
     let dir = world.tree(&job.to_string());
     for number in 0..12 {
@@ -133,7 +133,7 @@ fn run(world: &World, seed: u64, seen: &Seen) {
     check(world, &remote, &[0, 1, 2, 3], &what);
 }
 
-/// Starts until it is done, and is killed on the way now and then.
+/// Starts until it has saved, and is sometimes killed.
 fn until_saved(
     world: &World,
     remote: &Arc<dyn Prune>,
@@ -185,7 +185,7 @@ fn sweep(world: &World, remote: &Arc<dyn Prune>, seed: u64, seen: &Seen) -> Opti
     None
 }
 
-/// What the saves of these jobs did is in the newest version.
+/// Asserts that the newest version has the changes of these jobs.
 fn check(world: &World, remote: &Arc<dyn Prune>, jobs: &[usize], what: &str) {
     let store = world.open(remote.clone()).unwrap();
     let out = world.get(&store, REF).unwrap();

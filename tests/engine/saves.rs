@@ -1,4 +1,4 @@
-//! Saves: what several jobs did to trees of one version comes together in its ref, and what clashes is named.
+//! Saves: changes of several jobs to trees of one version are merged in its ref, and clashes are named.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ use crate::stores::{host, name, noise, spec};
 
 pub(crate) const REF: &str = "project/demo/cache";
 
-/// A store, a pool, and directories of jobs.
+/// A store, a pool, and the directories of jobs.
 pub(crate) struct Site {
     dir: TempDir,
     pub(crate) remote: Arc<dyn Prune>,
@@ -38,7 +38,7 @@ impl Site {
         }
     }
 
-    /// With a first version of these files.
+    /// A site whose first version has these files.
     pub(crate) fn with(files: &[(&str, &str)]) -> Self {
         let site = Self::new();
         for (path, text) in files {
@@ -61,7 +61,7 @@ impl Site {
         Store::open(self.remote.clone(), host(self.dir.path())).unwrap()
     }
 
-    /// A tree for a job, made from the newest version.
+    /// Makes a tree of the newest version for a job.
     pub(crate) fn job(&self, name: &str) -> PathBuf {
         let request = MaterializeRequest {
             copy_below_bytes: 0,
@@ -86,7 +86,7 @@ impl Site {
         put(&self.store(), request, &Unwatched)
     }
 
-    /// What the newest version has: `path=text`, `path/` for an empty directory.
+    /// The content of the newest version: `path=text`, or `path/` for an empty directory.
     pub(crate) fn newest(&self) -> Vec<String> {
         let out = tempfile::tempdir_in(self.dir.path()).unwrap();
         let to = out.path().join("out");
@@ -94,7 +94,7 @@ impl Site {
         self.files(&to)
     }
 
-    /// The same of a directory.
+    /// The content of a directory in the same form.
     pub(crate) fn files(&self, dir: &Path) -> Vec<String> {
         let mut found = Vec::new();
         list(dir, dir, &mut found);
@@ -194,7 +194,7 @@ fn what_is_linked_and_unchanged_is_not_read() {
     assert_eq!((report.read_bytes, report.files), (450_000, 5));
     let counts = report.saved.unwrap().counts;
     assert_eq!((counts.added, counts.changed, counts.removed), (2, 0, 1));
-    // Of a whole tree, too, when it was seen before.
+    // The same for a whole tree that was seen before.
     assert_eq!(site.save(&dir).version, Some(2));
     let request = PutRequest {
         read_all: true,
@@ -286,7 +286,7 @@ fn each_way_to_clash_has_an_outcome_and_a_name() {
     );
 }
 
-/// The version that a tree was made from may be long gone when its job ends.
+/// The version that a tree was made from may not exist any more when its job ends.
 #[test]
 fn what_is_left_out_stays_as_it_is_in_the_ref() {
     let site = Site::with(&[("dir/x.log", "base"), ("dir/y", "base"), ("z", "base")]);
@@ -332,7 +332,7 @@ fn an_empty_directory_is_no_save_unless_it_is_meant() {
     assert_eq!(site.newest(), Vec::<String>::new());
 }
 
-/// What is left out is there, so that the directory is not empty.
+/// Excluded files exist, so the directory is not empty.
 #[test]
 fn a_directory_with_nothing_but_what_is_left_out_is_a_save() {
     let site = Site::with(&[("a", "base"), ("pipe", "base")]);

@@ -1,9 +1,9 @@
-//! Long passes under schedules: puts and transfers that commit as they go, are killed, adopt what they left and
-//! resume, beside ordinary collectors and somebody who drops; their calls in an order that dice decide.
+//! Long passes under schedules: puts and transfers that commit on their way, are killed, adopt what they left and
+//! resume, beside ordinary collectors and a dropper. A seed determines the order of their calls.
 //!
-//! One participant does some or all of its work while another is between two steps, and some answers are lost.
-//! Whatever the order, every byte of what was acknowledged comes back, and what is run once more finishes. A failure
-//! names its seed, which determines the order, except for those who sleep before a retry: these are not waited for.
+//! A participant does some or all of its work between two steps of another, and some answers are lost. In every order,
+//! each acknowledged version reads back completely, and repeated operations finish. The seed in the failure message
+//! determines the order, except for participants that sleep before a retry: the others do not wait for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,31 +25,31 @@ use crate::replicate::{assert_sound, latest};
 use crate::stores::name;
 use crate::world::{World, assert_expected};
 
-/// What was there, and comes and goes.
+/// An existing ref, which is dropped and put again.
 const OLD: &str = "project/one/old";
-/// What is put; it shares much with what was there.
+/// The ref that is put, and its tree; the tree shares much with the old one.
 const PUT: (&str, &str) = ("2", "project/one/put");
-/// What comes from another store, each by a job of its own.
+/// The refs that come from another store, each by a job of its own.
 const BROUGHT: [(&str, &str); 2] = [("4", "project/one/data"), ("5", "team/two/data")];
-/// How often a writer starts before nobody kills it any more.
+/// How often a writer may be killed.
 const KILLED_MAX: u64 = 3;
 const COLLECTIONS: u64 = 8;
-/// Schedules that are gone through side by side.
+/// Number of schedules that run at the same time.
 const AT_ONCE: u64 = 4;
-/// Calls that one makes in a row, by and large: a few, half of what it does, most of it, nearly all.
+/// Average number of calls in a row: a few, half of the work, most of it, nearly all.
 const BURSTS: [u64; 4] = [4, 40, 150, 400];
 
-/// What happened in all schedules together, so that nothing is left out unseen.
+/// Events over all schedules, to make sure that each kind occurs.
 #[derive(Debug, Default)]
 struct Seen {
     killed: AtomicU64,
     adopted_bytes: AtomicU64,
     condemned: AtomicU64,
-    /// Collections that took from passes under way.
+    /// Collections that took chunks of unfinished passes.
     greedy: AtomicU64,
 }
 
-/// Somebody's access to the store, and the power supply of that.
+/// A participant's access to the store, with its power supply.
 struct Player<'s> {
     world: &'s World,
     seen: &'s Seen,
@@ -73,7 +73,7 @@ fn long_passes_beside_collectors_lose_nothing_in_any_order() {
     }
     let seen = Seen::default();
     let seeds = AtomicU64::new(0);
-    // Most of the time each of them sleeps before it tries something again.
+    // Participants mostly sleep before retries, so several schedules run at the same time.
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
@@ -98,7 +98,7 @@ fn long_passes_beside_collectors_lose_nothing_in_any_order() {
     assert!(happened, "{seen:?}");
 }
 
-/// After a failure no other schedule is begun.
+/// After a failure, no other schedule begins.
 struct Last<'s>(&'s AtomicU64);
 
 impl Drop for Last<'_> {
@@ -113,7 +113,7 @@ fn run(world: &World, from: &Arc<dyn Prune>, seed: u64, seen: &Seen) {
     let what = format!("seed {seed}");
     let remote = world.memory();
     let mut random = Random::new(seed);
-    // In a calm schedule nobody's clock is a day ahead, so that passes are left alone.
+    // In a calm schedule, no clock is a day ahead, so unfinished passes are left alone.
     let is_calm = random.below(3) == 0;
     let burst = BURSTS[usize::try_from(random.below(4)).unwrap()];
     let supplies: Vec<Faulty> = (0..6)
@@ -167,7 +167,7 @@ fn run(world: &World, from: &Arc<dyn Prune>, seed: u64, seen: &Seen) {
     finish(world, from, &remote, &memories, &what);
 }
 
-/// What is run once more when all is quiet finishes; and a collector that takes all it can takes nothing of it.
+/// Repeated operations finish without disturbance, and an aggressive collector takes nothing of them.
 fn finish(
     world: &World,
     from: &Arc<dyn Prune>,
@@ -196,7 +196,7 @@ fn finish(
     assert_eq!(segments.len(), state.segments.len(), "{what}");
 }
 
-/// Counts what was condemned; where nobody's clock is ahead, no segment of a pass is dropped that has not ended.
+/// Counts condemned packs. If no clock is ahead, asserts that no segment of an unfinished pass was dropped.
 fn check_log(remote: &dyn Read, is_calm: bool, seen: &Seen, what: &str) {
     let mut state = State::default();
     let entries = log::read_after(remote, &mut state).unwrap();
@@ -223,7 +223,7 @@ fn check_log(remote: &dyn Read, is_calm: bool, seen: &Seen, what: &str) {
 }
 
 impl Player<'_> {
-    /// Power comes back, and goes off again some time.
+    /// Restores power, until the next power cut.
     fn start(&mut self, is_killed: bool) {
         let after = self.faulty.counts().mutations + self.random.below(20);
         let rates = [0, 0, 10, 30];
@@ -243,7 +243,7 @@ impl Player<'_> {
         self.faulty.set(faults);
     }
 
-    /// Starts until it is done, and is killed on the way now and then. Portions are larger or smaller.
+    /// Starts until it is done, and is sometimes killed. The size of portions varies.
     fn until_done<T>(
         &mut self,
         mut act: impl FnMut(&Self, &Store) -> store::Result<T>,
@@ -269,7 +269,7 @@ impl Player<'_> {
         None
     }
 
-    /// The version that it was told of.
+    /// Returns the acknowledged version.
     fn put(&mut self, (tree, target): (&str, &str)) -> Vec<String> {
         let report = self.until_done(|player, store| player.world.put_with(store, tree, target));
         let version = report.and_then(|report| report.version);
@@ -279,7 +279,7 @@ impl Player<'_> {
             .collect()
     }
 
-    /// Remembers what it had sent when it was killed; the versions that it was told of.
+    /// Remembers what was sent before a kill. Returns the acknowledged versions.
     fn bring(&mut self, from: &Arc<dyn Prune>, what: &str, memory: &Memory) -> Vec<String> {
         let mut told = Vec::new();
         self.until_done(|player, store| {
@@ -304,7 +304,7 @@ impl Player<'_> {
         told
     }
 
-    /// As it is by default, some time later; a day later where passes may be taken.
+    /// Collects with default options, some time later; a day later if unfinished passes may be taken.
     fn collect(&mut self, is_calm: bool) {
         let later: [fn() -> Timestamp; 3] = [
             Timestamp::now,
@@ -330,7 +330,7 @@ impl Player<'_> {
         }
     }
 
-    /// Makes garbage, and brings back what is becoming garbage.
+    /// Makes garbage, and puts again what is about to be collected.
     fn put_and_drop(&mut self) {
         for _ in 0..3 {
             self.until_done(|_, store| drop_versions(store, &name(OLD), None));

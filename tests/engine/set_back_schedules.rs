@@ -1,10 +1,10 @@
-//! A log that is put back to what it was at some entry, checkpoints and all, under schedules: hosts that put, are
-//! killed, drop and collect, in an order that dice decide; and the log goes back between two of their runs, or between
-//! two calls of one of them.
+//! A log that is set back to an earlier entry, with its checkpoints, under schedules: hosts put, are killed, drop and
+//! collect in an order that a seed determines. The log is set back between two of their runs, or between two calls of
+//! one.
 //!
-//! From then on nobody adds or deletes who can know: a host that saw an entry that was taken, and every host as long as
-//! something that a killed writer left says that its writer had seen more. Whoever saw nothing of that goes on; nothing
-//! could tell it. A failure names its seed.
+//! From then on, no host that can know adds or deletes: a host that saw a lost entry, and every host as long as an
+//! object of a killed writer shows that its writer had seen more. A host that saw nothing of that continues, since
+//! nothing could tell it. Failure messages name the seed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -28,19 +28,19 @@ use crate::world::World;
 
 const REFS: [&str; 2] = ["project/back/one", "project/back/two"];
 const TREES: u64 = 4;
-/// Those of the first schedule, and one that comes when the log was put back.
+/// The hosts of the schedule, and one that comes after the log was set back.
 const HOSTS: u64 = 3;
 
-/// How often each happened in all schedules together.
+/// How often each event happened, over all schedules.
 #[derive(Debug, Default)]
 struct Seen {
-    /// A host was refused by what it remembers alone.
+    /// A host was refused by its own memory alone.
     by_memory: u64,
-    /// One that remembers nothing was refused by what lies in the store.
+    /// A host without memory was refused by objects in the store.
     by_headers: u64,
-    /// One that cannot know has added.
+    /// A host that cannot know has added.
     unknowing: u64,
-    /// The log went back under somebody's hands.
+    /// The log was set back during an operation.
     in_flight: u64,
 }
 
@@ -95,7 +95,7 @@ fn run(world: &World, seed: u64, seen: &mut Seen) {
         };
         let faulty = Faulty::new(schedule.remote.clone(), faults);
         let done = schedule.act(at, Arc::new(faulty));
-        // Whoever did not come to its end has read the log at least.
+        // A host that was killed has read the log at least.
         newest[at] = if done.is_ok() {
             schedule.newest()
         } else {
@@ -132,7 +132,7 @@ impl Schedule<'_> {
         numbers(&*self.remote).last().copied().unwrap_or(0)
     }
 
-    /// Somebody puts, drops or collects.
+    /// A host puts, drops or collects.
     fn act(&mut self, at: usize, remote: Arc<dyn Prune>) -> Result<()> {
         let store = self.world.open_as(remote.clone(), self.hosts[at].clone())?;
         let target = REFS[usize::try_from(self.random.below(2)).unwrap()];
@@ -146,11 +146,12 @@ impl Schedule<'_> {
         }
     }
 
-    /// The log goes back between two calls of somebody who has seen all of it.
+    /// Sets the log back between two calls of a host that has seen all of it.
     fn put_back_under(&mut self, at: usize, number: u64, seen: &mut Seen) {
         let host = self.hosts[at].clone();
         let store = self.world.open_as(self.remote.clone(), host).unwrap();
-        // What an earlier one left may be of no history any more.
+        // The host reads the whole log. A failure does not matter: an upload of a killed host may be of no history any
+        // more.
         drop(store.state());
         let calls = i64::try_from(self.random.below(60)).unwrap();
         let (calls, beneath) = (Arc::new(AtomicI64::new(calls)), self.remote.clone());
@@ -165,7 +166,7 @@ impl Schedule<'_> {
             return;
         }
         seen.in_flight += 1;
-        // Only behind a gap, where everybody sees that something is missing.
+        // The host can have added only after a gap, where everybody sees that entries are missing.
         let there = numbers(&*self.remote);
         let has_added = there.last().is_some_and(|newest| *newest > number);
         let has_gap = !there.contains(&(number + 1));
@@ -177,7 +178,7 @@ impl Schedule<'_> {
         }
     }
 
-    /// After the log was put back: who can know is refused, and nothing moves.
+    /// Acts after the log was set back. A host that can know is refused, and changes nothing.
     fn act_knowing(&mut self, at: usize, remembers: bool, seen: &mut Seen) {
         let is_told = has_witness(&*self.remote);
         let before = named(&*self.remote);
@@ -196,7 +197,7 @@ impl Schedule<'_> {
     }
 }
 
-/// Numbers of the entries that are there, in order.
+/// The numbers of the existing entries, in order.
 fn numbers(remote: &dyn Read) -> Vec<u64> {
     let keys = remote.list(LOG_PREFIX).unwrap();
     let mut numbers: Vec<u64> = keys
@@ -207,7 +208,7 @@ fn numbers(remote: &dyn Read) -> Vec<u64> {
     numbers
 }
 
-/// Takes what was written behind entry `number`, but for packs and segments.
+/// Removes everything that was written after entry `number`, except packs and segments.
 fn put_back(remote: &dyn Prune, number: u64) {
     let entries = numbers(remote).into_iter().filter(|at| *at > number);
     let listed = remote.list(CHECKPOINTS_PREFIX).unwrap();
@@ -226,7 +227,7 @@ fn named(remote: &dyn Read) -> Vec<String> {
     listed.map(|info| info.key).collect()
 }
 
-/// Whether a segment that no entry names was begun by a writer that knew a later entry than the last.
+/// Whether a segment that no entry names was begun by a writer that knew a later entry than the last one.
 fn has_witness(remote: &dyn Read) -> bool {
     let state = log::load(remote).unwrap();
     let listed = remote.list(SEGMENTS_PREFIX).unwrap();

@@ -1,8 +1,8 @@
-//! One destination brought from version to version: two stores, other options, interruptions at any step, claims
-//! that are lost, and a job that edits, adds and deletes all the while.
+//! Updates of one destination from version to version: two stores, different options, interruptions at any step, lost
+//! claims, and a job that edits, adds and deletes meanwhile.
 //!
-//! What holds after every whole pass: what the version has is there, what a job did is there or named, and nothing
-//! else is. What is done follows from the seed that a failure names.
+//! After every complete pass, the version's files are there, the job's changes are there or named, and nothing else is.
+//! Actions follow from the seed in the failure message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,7 +22,7 @@ use crate::world::World;
 const VERSIONS: u64 = 4;
 const REF: &str = "project/a/data";
 
-/// Files of version `number` of the store `which`: some stay, some change, some come and go, one changes its kind.
+/// The files of version `number` in store `which`: some stay, some change, some come and go, and one changes its kind.
 fn tree(dir: &Path, which: u64, number: u64) {
     let write = |name: &str, bytes: Vec<u8>| {
         let path = dir.join(name);
@@ -48,7 +48,7 @@ fn tree(dir: &Path, which: u64, number: u64) {
     );
     let latest = format!("ckpt-{}", number % 3);
     std::os::unix::fs::symlink(latest, dir.join("latest")).unwrap();
-    // In the past, so that edits show.
+    // Times in the past, so that edits are visible.
     support::trees::settle_times(dir, which * 100 + number);
 }
 
@@ -86,7 +86,7 @@ fn site() -> Site {
     }
 }
 
-/// Interrupts after so many steps, as a signal does, or takes the claim away, as one does who waited for long.
+/// After this many steps, interrupts as a signal does, or removes the claim as a process does that waited for long.
 struct After {
     steps: AtomicU64,
     then: Box<dyn Fn() + Send + Sync>,
@@ -134,7 +134,7 @@ impl Site {
         materialize(&self.stores[options.which], &self.pool, &request, progress)
     }
 
-    /// Takes every claim on a tree away.
+    /// Removes every claim on a tree.
     fn lose_claims(pool: &Path) {
         for claim in fs::read_dir(pool.join("claims")).unwrap() {
             let claim = claim.unwrap().path();
@@ -151,7 +151,7 @@ impl Site {
     }
 }
 
-/// Bytes of files, targets of symlinks, by path; directories have none.
+/// The bytes of files and the targets of symlinks, by path; `None` for directories.
 fn seen(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let mut all = BTreeMap::new();
     let mut dirs = vec![dir.to_path_buf()];
@@ -178,7 +178,7 @@ fn seen(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     all
 }
 
-/// What a job did and nobody has undone on request.
+/// What a job did, except what was undone on request.
 #[derive(Default)]
 struct Job {
     wrote: BTreeMap<PathBuf, Vec<u8>>,
@@ -217,7 +217,7 @@ impl Job {
             }
             1 => {
                 fs::remove_file(out.join(&picked)).unwrap();
-                // Of a tree that is not settled nobody can tell what an update removed.
+                // In a tree that is not settled, nobody can tell what an update removed.
                 if self.wrote.remove(&picked).is_none() && is_settled {
                     self.deleted.insert(picked.clone());
                 }
@@ -227,7 +227,7 @@ impl Job {
         }
     }
 
-    /// As editors do it: another inode.
+    /// Writes a new inode, as editors do.
     fn write(&mut self, out: &Path, name: &Path) -> String {
         let bytes = format!("of the job, number {}", self.count).into_bytes();
         let path = out.join(name);
@@ -294,7 +294,7 @@ fn run(site: &Site, seed: u64) {
                     "seed {seed}: {story:#?}: {error:?}"
                 );
                 settled = false;
-                // What an interrupted pass with these may have undone is not the job's any more.
+                // What an interrupted pass with these options may have undone does not count as the job's any more.
                 if options.force || options.exact {
                     let there = if out.exists() {
                         seen(&out)
@@ -319,7 +319,7 @@ fn run(site: &Site, seed: u64) {
             }
         }
     }
-    // In the end, a whole pass that wants it exactly.
+    // At the end, a complete pass with `exact`.
     let options = Options {
         which: 0,
         number: 1,

@@ -1,4 +1,4 @@
-//! Versions without times: the time of their put stands for each, and nothing is amiss.
+//! Versions without times: each entry has the time of the put, and there is no warning.
 
 use std::time::SystemTime;
 

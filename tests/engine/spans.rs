@@ -1,4 +1,5 @@
-//! Large files that all workers read and cut: the same chunks as by one, and an error where a file does not stand still.
+//! Large files that all workers read and cut: the chunks are the same as with one worker, and a changing file is an
+//! error.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -10,7 +11,7 @@ use crate::meddler::Meddler;
 use crate::stores::{host, noise, put_tree, request, spec, store_in};
 
 const REF: &str = "project/input/large";
-/// Long enough to be cut by many, and not a whole number of spans.
+/// Large enough for several workers, and not a multiple of a span.
 const LARGE_BYTES: usize = (17 << 20) + 12_345;
 
 fn store_of(dir: &Path, threads: usize) -> Store {
@@ -26,7 +27,7 @@ fn store_of(dir: &Path, threads: usize) -> Store {
     Store::open(store.remote().clone(), host).unwrap()
 }
 
-/// What cuts are frequent in, rare in, and none in.
+/// Files in which cuts are frequent, rare, or absent.
 fn tree(source: &Path) {
     fs::create_dir(source).unwrap();
     for number in 0..5u8 {
@@ -40,7 +41,7 @@ fn tree(source: &Path) {
     let mut mixed: Vec<u8> = line.cycle().take(9 << 20).collect();
     mixed.extend(vec![7; 6 << 20]);
     mixed.extend(noise(99, 5 << 20));
-    // Written, so that they are no hole.
+    // Written zeros, so that they are not a hole.
     mixed.extend(vec![0; 6 << 20]);
     fs::write(source.join("mixed"), mixed).unwrap();
 }
@@ -51,7 +52,7 @@ fn many_workers_cut_large_files_as_one_does() {
     let source = dir.path().join("source");
     tree(&source);
     let mut ids = Vec::new();
-    // One cuts alone; of three, each has a file of its own and helps the others; of sixteen, most have none.
+    // One worker cuts alone. Of three, each has a file of its own and helps the others. Of sixteen, most have none.
     for threads in [1, 3, 16] {
         let store = store_of(dir.path(), threads);
         let done = put_tree(&store, &source, REF);

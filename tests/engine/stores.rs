@@ -29,7 +29,7 @@ pub(crate) fn host(dir: &Path) -> Host {
 pub(crate) fn store_in(dir: &Path) -> Store {
     let remote: Arc<dyn Write> =
         Arc::new(Objects::directory(&dir.join("store")).expect("a directory"));
-    // Tests look at data and metadata apart.
+    // The tests examine data and metadata in separate packs.
     let portions = Portions {
         together_bytes: 0,
         ..Portions::default()
@@ -42,7 +42,7 @@ pub(crate) fn store_in(dir: &Path) -> Store {
 pub(crate) fn request(source: &Path, target: &str) -> PutRequest {
     PutRequest {
         verify_writes: true,
-        // Tests count on a version for each put.
+        // The tests expect a version for each put.
         always: true,
         ..PutRequest::new(source, name(target))
     }
@@ -61,7 +61,7 @@ pub(crate) fn spec(spec: &str) -> RefSpec {
     spec.parse().expect("a ref spec")
 }
 
-/// Bytes that do not compress, the same for the same seed.
+/// Incompressible bytes, the same for the same seed.
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let mut hasher = blake3::Hasher::new();
@@ -80,7 +80,7 @@ pub(crate) fn text(seed: u64, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A tree with everything that a file system of this host can hold.
+/// A tree with everything that this host's file system can hold.
 pub(crate) fn odd_tree(dir: &Path) {
     fs::create_dir_all(dir.join("sub/empty")).unwrap();
     fs::create_dir_all(dir.join("sub/deep/er")).unwrap();
@@ -124,7 +124,7 @@ pub(crate) fn odd_tree(dir: &Path) {
     ));
 }
 
-/// Runs a shell command that must succeed.
+/// Runs a shell command, which must succeed. Returns its output.
 pub(crate) fn shell(command: &str) -> String {
     let output = Command::new("sh")
         .arg("-c")
@@ -139,7 +139,7 @@ pub(crate) fn shell(command: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Compares two trees by tools that know nothing of this project: names, bytes, modes, times, links.
+/// Compares names, bytes, modes, times and links of two trees with standard tools.
 pub(crate) fn assert_same_tree(a: &Path, b: &Path) {
     let list = |dir: &Path| {
         shell(&format!(
@@ -155,7 +155,7 @@ pub(crate) fn assert_same_tree(a: &Path, b: &Path) {
     ));
 }
 
-/// A copy of `what` at `to`.
+/// Gets `what` to the path `to`.
 pub(crate) fn bring(store: &Store, what: &str, to: &Path) {
     get(store, &GetRequest::new(spec(what), to), &Unwatched).unwrap();
 }

@@ -1,4 +1,4 @@
-//! What a writer of another program may add: frames, and versions that are one file, with or without the feature that
+//! What writers of other programs may add: frames, and versions that are one file, with or without the feature that
 //! they need.
 
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use store::{ChunkId, PackId, Store};
 use crate::stores::name;
 use crate::world::World;
 
-/// A chunk, and what it is the difference to: as many of these bytes as there are, chunk by chunk.
+/// A chunk, and the chunks that it is a delta of; without them it is plain.
 pub(crate) type Stranger<'b> = (&'b [u8], &'b [&'b [u8]]);
 
-/// Uploads a pack of one frame for each of `chunks`; plain ones are raw. What makes it live, and its name.
+/// Uploads a pack with one frame for each of `chunks`; plain ones are raw. Returns the change that makes it live, and
+/// its id.
 pub(crate) fn upload(store: &Store, chunks: &[Stranger<'_>]) -> (Change, PackId) {
     let mut encoder = Encoder::new(LEVEL).unwrap();
     let mut pack = PackWriter::begin(store.remote(), PackKind::Data, store.provenance()).unwrap();
@@ -57,7 +58,7 @@ pub(crate) fn upload(store: &Store, chunks: &[Stranger<'_>]) -> (Change, PackId)
     (added, written.header.id)
 }
 
-/// Adds one entry of these changes.
+/// Commits one entry with these changes.
 pub(crate) fn commit(world: &World, remote: &Arc<dyn Prune>, changes: &[Change]) {
     let store = world.open(remote.clone()).unwrap();
     let mut state = store.state().unwrap();
@@ -68,7 +69,7 @@ pub(crate) fn commit(world: &World, remote: &Arc<dyn Prune>, changes: &[Change])
     .unwrap();
 }
 
-/// That deltas may be there.
+/// The change that permits deltas in the store.
 pub(crate) fn learn() -> Change {
     Change::SetFeature {
         kind: FeatureKind::Incompatible,
@@ -76,7 +77,7 @@ pub(crate) fn learn() -> Change {
     }
 }
 
-/// The first version of a ref, a file of one chunk and without times.
+/// The change that sets the first version of a ref: a file of one chunk, without times.
 pub(crate) fn file(target: &str, bytes: &[u8]) -> Change {
     let content = Content {
         size: bytes.len() as u64,

@@ -1,5 +1,5 @@
-//! Files of tensors: they come back like any other, are cut alike however they are read, and a tensor keeps its chunks
-//! wherever it lies.
+//! Files of tensors: they round-trip, are cut the same way however they are read, and a tensor keeps its chunks at any
+//! offset.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -45,7 +45,7 @@ fn safetensors(tensors: &Tensors, by: &str) -> Vec<u8> {
     file
 }
 
-/// A large file, a small one, one that is cut short, and one whose tensor is a hole.
+/// A large file, a small one, a truncated one, and one whose tensor is a hole.
 fn tree(dir: &Path) {
     fs::create_dir(dir).unwrap();
     let large = safetensors(&tensors(), "large");
@@ -96,7 +96,7 @@ fn files_of_tensors_come_back_and_are_cut_alike_on_any_number_of_threads() {
         let out = dir.path().join(format!("out-{threads}"));
         get(&store, &GetRequest::new(spec(REF), &out), &Unwatched).unwrap();
         assert_same_tree(&source, &out);
-        // A pool finds the same cuts when it looks whether a file is what its name says.
+        // A pool finds the same cuts when it checks a file against its name.
         let pool = Pool::open(&dir.path().join("pool"), PoolLimits::default()).unwrap();
         let linked = dir.path().join(format!("linked-{threads}"));
         let wanted = MaterializeRequest {
@@ -155,7 +155,7 @@ fn a_tensor_keeps_its_chunks_in_another_place_order_and_file() {
             let report = put(&store, &request(&source, REF), &Unwatched).unwrap();
             report.new_bytes
         });
-        // Headers and the one small tensor; by content alone also what lies around the tensors' ends.
+        // Headers and the one small tensor; when cut by content alone, also the bytes around the tensors' ends.
         assert!(added[1] < 10_000, "{number}: {added:?}");
         assert!(added[0] > 100_000, "{number}: {added:?}");
     }

@@ -1,4 +1,4 @@
-//! What travels from one store to another: only what is missing, in few requests, in few packs.
+//! What is sent from one store to another: only missing data, in few requests and few packs.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::replicate::{FAR, REF, assert_sound, bring, empty, latest, outcomes, p
 use crate::stores::{name, noise, text};
 use crate::world::World;
 
-/// Of two stores over a network: what the destination relies on is looked at there, and the source reads no index.
+/// Two stores over a network: the destination checks what it relies on, and the source reads no index.
 #[test]
 fn an_unchanged_ref_costs_only_opening_both_stores() {
     let world = world();
@@ -31,7 +31,7 @@ fn an_unchanged_ref_costs_only_opening_both_stores() {
     world.open(opened.clone()).unwrap().state().unwrap();
     world.open(viewed.clone()).unwrap().view().unwrap();
     assert_eq!(source.counts(), opened.counts());
-    // One listing of the packs more.
+    // One more listing of packs.
     let mut expected = viewed.counts();
     expected.requests += 1;
     assert_eq!(destination.counts(), expected);
@@ -114,7 +114,7 @@ fn small_refs_share_packs_and_an_entry() {
     assert_eq!(world.check(to, "small refs").len(), 30);
 }
 
-/// As many as one batch has.
+/// As many refs as one batch holds.
 #[test]
 fn a_thousand_refs_are_set_in_one_entry() {
     let mut world = World::new();
@@ -177,7 +177,7 @@ fn a_first_copy_reads_the_source_in_large_runs() {
     world.check(to, "large");
 }
 
-/// What is wanted of a frame, and what the destination has of it already.
+/// The number of wanted chunks of a frame depends on how many the destination has.
 #[test]
 fn a_frame_goes_as_it_is_unless_most_of_it_is_there() {
     for (there, sent) in [(0..3, 20), (0..17, 3)] {
@@ -195,7 +195,7 @@ fn a_frame_goes_as_it_is_unless_most_of_it_is_there() {
         let (from, to) = (world.memory(), empty(&world));
         world.put(to.clone(), "some", FAR).unwrap();
         let report = bring(&world, &from, &to, &latest(&[REF]));
-        // A tree and its times are metadata.
+        // The tree and its times are metadata.
         assert_eq!(report.chunks, sent + 2, "{there:?}");
         world.check(to.clone(), "frames");
         assert_sound(&world, &to, "frames");

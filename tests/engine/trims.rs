@@ -53,7 +53,7 @@ fn request() -> TrimRequest {
     }
 }
 
-/// Calls `act` again and again, killed one request later each time, until it comes to its end.
+/// Repeats `act`, killed one request later each time, until it completes.
 fn killed_everywhere(
     world: &World,
     act: &dyn Fn(&Store) -> Result<()>,
@@ -69,7 +69,7 @@ fn killed_everywhere(
         let done = world.open(faulty).and_then(|store| act(&store));
         assert_sound(world, &remote, &format!("after {stop_after}"));
         check(&remote, false);
-        // Whoever does it again comes to the same end.
+        // A repeated attempt leads to the same result.
         act(&world.open(remote.clone()).unwrap()).unwrap();
         check(&remote, true);
         assert_sound(world, &remote, &format!("again after {stop_after}"));
@@ -84,7 +84,7 @@ fn killed_everywhere(
 fn a_trim_that_is_killed_anywhere_has_happened_or_not() {
     let world = world();
     let act = |store: &Store| match trim(store, &request()) {
-        // It had happened.
+        // It had been done already.
         Err(error) if error.kind() == store::ErrorKind::NotFound => Ok(()),
         done => done.map(drop),
     };
@@ -117,13 +117,13 @@ fn an_undo_that_is_killed_anywhere_is_finished_by_the_next_one() {
             texts.starts_with(&["1".to_owned(), "3".to_owned()]),
             "{texts:?}"
         );
-        // The newest one is that at every moment.
+        // The newest version stays the newest at all times.
         assert_eq!(texts.last().unwrap(), "3", "{texts:?}");
         assert!(!is_done || texts.contains(&"2".to_owned()), "{texts:?}");
     });
 }
 
-/// Of what one entry dropped, what can be read comes back, and what cannot is told.
+/// Of the versions that one entry dropped, the readable ones are restored, and the others are reported.
 #[test]
 fn what_an_undo_cannot_bring_back_is_told_beside_what_it_can() {
     let other = "project/one/other";
@@ -172,7 +172,7 @@ fn what_an_undo_cannot_bring_back_is_told_beside_what_it_can() {
     assert_sound(&world, &remote, "what came back");
 }
 
-/// A job that saves, one that removes, and a collector, in an order that dice decide.
+/// A job that saves, one that removes paths, and a collector. A seed determines the order of their calls.
 #[test]
 fn trims_and_saves_beside_each_other_lose_nothing() {
     let world = world();

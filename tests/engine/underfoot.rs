@@ -1,5 +1,5 @@
-//! A collector that acts at the worst moment of a run: it takes packs that were just finished, moves what is
-//! about to be read, or takes it away.
+//! A collector that acts at the worst moment of a transfer: it takes packs that were just finished, and moves or takes
+//! what is about to be read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -76,7 +76,7 @@ impl Progress for Moved<'_> {
         let store = self.world.open(self.here.clone()).unwrap();
         let (target, number) = self.drop;
         drop_versions(&store, &name(target), number).unwrap();
-        // Once to condemn, once to delete.
+        // The first run condemns, the second deletes.
         collect_all(self.world, &self.here);
         collect_all(self.world, &self.here);
     }

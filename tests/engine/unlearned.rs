@@ -1,4 +1,4 @@
-//! Stores with deltas that do not say so: the entry that said it is lost, or its writer forgot it.
+//! Stores with deltas but without the feature: its entry is lost, or the writer forgot it.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn knows(world: &World, remote: &Arc<dyn Prune>) -> bool {
     state.features.has_delta_frames()
 }
 
-/// What a verification finds: nothing, or that the feature is missing.
+/// Whether a verification finds that the feature is missing. Asserts that it finds nothing else.
 fn lacks_the_feature(world: &World, remote: &Arc<dyn Prune>) -> bool {
     let store = world.open(remote.clone()).unwrap();
     let report = verify_target(&store, ReadData::Nothing, None).unwrap();
@@ -76,13 +76,13 @@ fn a_feature_that_was_given_up_with_its_entry_is_learned_again() {
     assert!(repaired(&world, &remote, true).findings.is_empty());
 }
 
-/// A version that is a delta, by a writer that did not say that there are any.
+/// A store with a version in a delta, whose writer did not set the feature.
 fn forgotten(world: &World) -> (Arc<dyn Prune>, Change) {
     let remote = world.memory();
     let store = world.open(remote.clone()).unwrap();
     let (base, mut bytes) = (noise(1, 5000), noise(1, 5000));
     bytes[7] ^= 1;
-    // The collector copies what is good of such a pack.
+    // The pack is sparse, so the collector copies its good chunks.
     let garbage = noise(2, 50_000);
     let chunks: [Stranger<'_>; 3] = [(&base, &[]), (&bytes, &[&base]), (&garbage, &[])];
     let (added, _) = upload(&store, &chunks);

@@ -1,4 +1,4 @@
-//! Uses of versions: a reader that cannot leave one reads all the same.
+//! Uses of versions: readers that cannot record a use read anyway.
 
 use std::fs;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn printed(_: &World, store: &Store) {
 
 const WAYS: [fn(&World, &Store); 3] = [got, printed, materialized];
 
-/// Whether nothing can be written any more, or the answer to it is lost.
+/// Either all writes fail, or their answers are lost.
 #[test]
 fn no_reader_fails_for_a_use() {
     let world = world();

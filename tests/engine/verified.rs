@@ -1,5 +1,5 @@
-//! Between two steps of a verification: a collector moves and deletes at each of them, and nothing that is sound is
-//! called damaged.
+//! A collector moves and deletes objects between any two steps of a verification, which must not call anything sound
+//! damaged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::damaged::verify_target;
 use crate::repacked::sparse;
 use crate::world::World;
 
-/// Verifies all of `remote`, with `act` before step `at`, counted from 0; the report, and how many steps there were.
+/// Verifies all of `remote`, with `act` before step `at`, counted from 0. Returns the report and the number of steps.
 fn verify_with(
     world: &World,
     remote: &Arc<dyn Prune>,
@@ -29,7 +29,7 @@ fn verify_with(
     };
     let scripted = Arc::new(Scripted::new(Arc::clone(remote), script));
     let store = world.open(scripted).unwrap();
-    // Opening it is a step, too, before which no collector can be.
+    // Opening is a step as well, but no collector can run before it.
     let report = verify_target(&store, ReadData::Everything, None);
     (report, steps.load(Ordering::SeqCst))
 }
@@ -45,7 +45,7 @@ fn what_a_collector_takes_beside_a_verification_is_not_damage() {
         let (beside, store) = (Arc::clone(&remote), world.open(remote.clone()).unwrap());
         let before = store.state().unwrap().number;
         let collector = world.open(remote.clone()).unwrap();
-        // The second one deletes what the first has condemned, and the state forgets it.
+        // The second run deletes what the first has condemned, and the state forgets it.
         let act = move || {
             for _ in 0..2 {
                 gc::collect(&collector, beside.as_ref(), &eager()).unwrap();

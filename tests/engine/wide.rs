@@ -1,5 +1,5 @@
-//! Directories of more than a thousand names, whose trees are lists of chunks themselves, under everything that
-//! walks a store: a collector, a replicator, a summary and a verification.
+//! Directories of more than a thousand names, whose trees have chunk lists themselves, with all operations that walk a
+//! store: a collection, a transfer, a summary and a verification.
 
 use store::format::Target;
 use store::inspect::summarize;
@@ -17,7 +17,7 @@ const NAMES: u64 = 3000;
 const WIDE: &str = "project/a/wide";
 const OTHER: &str = "project/a/other";
 
-/// Two versions of a wide directory, in which there is a directory and every file has bytes of its own.
+/// Two versions of a wide directory, with one subdirectory and different bytes in every file.
 fn world() -> World {
     let mut world = World::new();
     for (tree, version) in [("one", 0), ("two", 1)] {
@@ -72,7 +72,7 @@ fn a_replicator_brings_every_entry() {
     assert_eq!(world.check(to, "brought"), [format!("{WIDE}@1")]);
 }
 
-/// The whole store is one namespace, and all of it is needed: so what is told is what segments name, to the byte.
+/// The store is one namespace, and all of it is needed, so the sums equal what the segments name, to the byte.
 #[test]
 fn a_summary_counts_every_entry() {
     let world = world();

@@ -1,7 +1,7 @@
-//! A store in memory that can be had again and again as it was, and the trees that its refs were made of.
+//! A store in memory that can be copied repeatedly in its original state, and the trees of its refs.
 //!
-//! The message of every version names the directory that it was put from, so that what a store holds
-//! can be compared with what it should hold.
+//! The message of every version names the directory that it was put from, so that the content of a store can be
+//! compared with the trees.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::stores::{host, request};
 pub(crate) struct World {
     dir: TempDir,
     objects: Vec<(String, Bytes)>,
-    /// In which what is opened here is written.
+    /// The portions in which stores opened here are written.
     pub(crate) portions: Portions,
 }
 
 impl World {
-    /// An empty store, and no trees.
+    /// An empty store without trees.
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let remote = Arc::new(Objects::memory());
@@ -44,8 +44,8 @@ impl World {
         }
     }
 
-    /// The same, whose store cuts so finely that every directory and every file is several chunks, and whose passes
-    /// write many packs, commit several times, and fold often.
+    /// A store with such small chunks that every directory and every file has several, and whose passes write many
+    /// packs, commit several times, and fold often.
     pub(crate) fn fine() -> Self {
         let mut world = Self::new();
         world.portions = Portions {
@@ -69,19 +69,19 @@ impl World {
         world
     }
 
-    /// Where the tree `name` is, or shall be made.
+    /// The path of the tree `name`, which need not exist.
     pub(crate) fn tree(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Puts the tree `name` as `target` into the store that every copy is made of.
+    /// Puts the tree `name` as `target` into the original store.
     pub(crate) fn prepare(&mut self, name: &str, target: &str) {
         let remote = self.memory();
         self.put(remote.clone(), name, target).unwrap();
         self.objects = objects(&*remote);
     }
 
-    /// Lets `change` change the store that every copy is made of.
+    /// Changes the original store.
     pub(crate) fn change(&mut self, change: impl FnOnce(&Store)) {
         let remote = self.memory();
         change(&self.open(remote.clone()).unwrap());
@@ -102,7 +102,7 @@ impl World {
         Arc::new(remote)
     }
 
-    /// A host that remembers nothing.
+    /// A host without memory of earlier runs.
     pub(crate) fn host(&self) -> Host {
         Host {
             cache_dir: None,
@@ -110,12 +110,12 @@ impl World {
         }
     }
 
-    /// The store at `remote`, on a host that remembers nothing.
+    /// Opens the store at `remote` on a host without memory.
     pub(crate) fn open(&self, remote: Arc<dyn Write>) -> Result<Store> {
         self.open_as(remote, self.host())
     }
 
-    /// The store at `remote` on this host; what is written to it is committed as it goes.
+    /// Opens the store at `remote` on this host, with this world's portions.
     pub(crate) fn open_as(&self, remote: Arc<dyn Write>, host: Host) -> Result<Store> {
         Ok(Store::open(remote, host)?.in_portions(self.portions))
     }
@@ -137,7 +137,7 @@ impl World {
         put(store, &request, &Unwatched)
     }
 
-    /// Every version of every ref comes back as the tree that it was put from; returns them, as `REF@N`.
+    /// Asserts that every version of every ref equals the tree that it was put from. Returns the versions as `REF@N`.
     pub(crate) fn check(&self, remote: Arc<dyn Write>, what: &str) -> Vec<String> {
         let store = self.open(remote).unwrap();
         let mut found = Vec::new();
@@ -154,7 +154,7 @@ impl World {
         found
     }
 
-    /// Gets `spec` to a temporary directory, which is empty after an error.
+    /// Gets `spec` to a temporary directory. Asserts that the directory is empty after an error.
     pub(crate) fn get(&self, store: &Store, spec: &str) -> Result<TempDir> {
         let spec: RefSpec = spec.parse()?;
         let out = tempfile::tempdir_in(self.dir.path()).unwrap();
@@ -181,7 +181,7 @@ impl World {
     }
 }
 
-/// One of these rates, and up to so many of each kind of fault in a thousand calls: rare mostly, many sometimes.
+/// Random faults per thousand calls: draws a maximum from `rates`, then a rate up to it for each kind.
 pub(crate) fn random_faults(random: &mut Random, rates: [u64; 4]) -> Faults {
     let most = rates[usize::try_from(random.below(4)).unwrap()];
     let mut rate = || u32::try_from(random.below(most + 1)).unwrap();
@@ -210,7 +210,7 @@ fn is_empty(dir: &Path) -> bool {
     std::fs::read_dir(dir).unwrap().next().is_none()
 }
 
-/// What a call may end with whose backend fails, or beside which others change the store.
+/// Asserts that the error is one that a failing backend or concurrent changes may cause.
 pub(crate) fn assert_expected(error: &Error, seed: u64) {
     let expected = [
         Kind::Unavailable,

@@ -1,4 +1,4 @@
-//! Extended attributes that a put keeps beside a tree, and a get gives back.
+//! Extended attributes that a put keeps beside a tree, and a get restores.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -20,12 +20,13 @@ use crate::world::World;
 const LIST: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 
-/// A list as Linux has it: the owner reads and writes, user 1234 and the group read, others do nothing.
+/// An access control list in Linux's format: the owner reads and writes, user 1234 and the group read, others have no
+/// access.
 fn list() -> Vec<u8> {
     list_of(4, 4)
 }
 
-/// The same, with what user 1234 may do, who alone needs the mask, and the group.
+/// The same with the rights of user 1234, because of whom there is a mask, and of the group.
 fn list_of(user: u16, group: u16) -> Vec<u8> {
     let entries = [
         (1, 6, u32::MAX),
@@ -88,7 +89,7 @@ fn assert_given(out: &Path) {
     assert_eq!(value(&file, LIST).unwrap(), list());
     assert_eq!(value(&dir, DEFAULT).unwrap(), list());
     assert_eq!(value(&dir, "user.store.nonce"), None);
-    // What a directory says of new files is said of none that was there.
+    // A directory's default list does not apply to files that existed before.
     assert_eq!(value(&out.join("dir/plain"), LIST), None);
 }
 
@@ -111,7 +112,7 @@ fn attributes_come_back_where_they_are_asked_for() {
     assert_given(&world.tree("there"));
 }
 
-/// Nor does it matter that the bytes of the file are remembered, and not read again.
+/// This holds even if the file's bytes come from the stat cache and are not read again.
 #[test]
 fn an_attribute_that_changed_is_a_new_version_of_the_same_tree() {
     let world = world();
@@ -134,7 +135,7 @@ fn an_attribute_that_changed_is_a_new_version_of_the_same_tree() {
     fs::remove_dir_all(world.tree("out")).unwrap();
 }
 
-/// What a mode says of the group is then the most that anybody in the list may do.
+/// Without the list, the group's bits of the mode are the maximum for everybody in the list.
 #[test]
 fn a_mode_without_its_list_gives_the_group_no_more_than_the_list_does() {
     let world = world();
@@ -160,7 +161,7 @@ fn a_mode_without_its_list_gives_the_group_no_more_than_the_list_does() {
     assert_eq!(given("both"), (0o670, 0o660));
     let both = value(&world.tree("both/dir/file"), LIST).unwrap();
     assert_eq!(both, list_of(6, 0));
-    // From the middle on.
+    // A path in the middle of the list.
     let part = format!("{REF}:dir/plain");
     get_keeping(&world, &remote, &[Keep::Modes], &part, "part").unwrap();
     assert_eq!(mode(&world.tree("part")), 0o650);
