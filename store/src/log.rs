@@ -173,8 +173,8 @@ pub fn entry(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
 /// returns no changes, the commit ends with `None`.
 ///
 /// # Errors
-/// The errors of reading and of `prepare`; invalid input, when the changes contradict the state; conflict, when others won
-/// every race; unavailable, when it is not known whether the entry exists: running again is safe. After an error,
+/// The errors of reading and of `prepare`; invalid input, when the changes contradict the state; conflict, when others
+/// won every race; unavailable, when it is not known whether the entry exists: running again is safe. After an error,
 /// `state` may be newer than what `prepare` has seen: load it again.
 pub fn commit(
     remote: &dyn Write,

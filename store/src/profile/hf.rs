@@ -32,7 +32,7 @@ const REF_LOOKS_MAX: u32 = 20;
 const REF_PAUSE: Duration = Duration::from_millis(3);
 /// Most bytes of a listing that is compared with its snapshot.
 const LISTING_BYTES_MAX: u64 = 64 << 20;
-/// Findings of one kind that are named; the others are counted.
+/// Most findings of one kind that are named; further ones are counted.
 const NAMED_MAX: usize = 20;
 
 /// The profile during one put.
@@ -359,7 +359,7 @@ impl Findings {
     }
 }
 
-/// The first findings of one kind, and how many more there are.
+/// The first findings of one kind, and the number of further ones.
 #[derive(Debug, Default)]
 struct Named {
     first: Vec<String>,
@@ -374,7 +374,7 @@ impl Named {
         }
     }
 
-    /// One note for each that is named, in `words`, and one for the others, which are `things`.
+    /// Returns one note with `words` for each named finding, and one that counts the others as `things`.
     fn told(&self, words: impl Fn(&str) -> String, things: &str) -> Vec<String> {
         let mut notes: Vec<String> = self.first.iter().map(|what| words(what)).collect();
         if self.more > 0 {

@@ -106,12 +106,12 @@ impl Repo {
         })
     }
 
-    /// Ends the repository. Returns refs to commits of which no snapshot is here: clients leave such refs when they
-    /// download to a directory of the user (`local_dir`), or ask for a file that the commit does not have.
+    /// Ends the repository. Returns refs to commits without a snapshot: clients leave such refs when they download to a
+    /// directory of the user (`local_dir`), or ask for a file that the commit does not have.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Corrupt`] naming a ref if the repository has files in `blobs/` and not one snapshot: no client
-    /// leaves that behind, but a copy that lost its links does.
+    /// [`crate::ErrorKind::Corrupt`], naming a ref, when the repository has files in `blobs/` but no snapshot: no
+    /// client leaves that, but a copy that lost its links does.
     pub(super) fn finish(&self) -> Result<Vec<String>> {
         let lost_links = self.snapshots.is_empty() && !self.payloads.is_empty();
         let mut empty = Vec::new();
