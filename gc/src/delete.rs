@@ -1,7 +1,8 @@
 //! Delete: removes objects that the log condemned once their grace is over; then the log forgets them.
 //!
-//! This is the only place that deletes. Before an object is deleted, the entry that condemned it is read back and made
-//! durable. Deleting twice is harmless, so any number of collectors may do it concurrently.
+//! Nothing else deletes, except that `apply` takes back own packs for which the disk had no room. Before a condemned
+//! object is deleted, the entry that condemned it is read back and made durable. Deleting twice is harmless, so any
+//! number of collectors may do it concurrently.
 
 use std::collections::{BTreeMap, HashSet};
 

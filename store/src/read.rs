@@ -1,7 +1,8 @@
 //! Reading chunks: locate the chunk, fetch its frame, decode, verify, and only then use the bytes.
 //!
-//! A missing object means that the state has changed, since repacking moves chunks. The state is then loaded again
-//! once; an object that is still missing was deleted meanwhile. No byte is returned unverified.
+//! If an object is missing, the state may have changed, since repacking moves chunks. So the state is loaded again
+//! once. An object that is still missing was deleted meanwhile, or the store is damaged. No byte is returned
+//! unverified.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -4,8 +4,8 @@
 //! What the walk finds goes through [`Profile::admit`], which may replace a file by another, demand something of its
 //! bytes ([`Check`]), or fail the put.
 //!
-//! Secrets are not stored: if a name or the text of a file says that it holds credentials, the put fails and lists all
-//! of them. Files in which a cache is known to keep credentials are left out and named.
+//! Secrets are not stored unless they are allowed: if a name or the text of a file says that it holds credentials, the
+//! put fails and lists all of them. Files in which a cache is known to keep credentials are left out and named.
 
 mod check;
 mod detect;

@@ -1,4 +1,4 @@
-//! The kept modes or owners of a version's entries, in depth-first order.
+//! The kept modes, owners or extended attributes of a version's entries, in depth-first order.
 //!
 //! Holds one chunk of the list at a time, and the ids of the rest.
 
