@@ -1,4 +1,4 @@
-//! Transfers that end before their end: by a signal, by a kill, and with a journal that is lost after it.
+//! Transfers that end early: by a signal, by a kill, and with a journal that is lost afterwards.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::duplicate::{
     REF, SLOW, finish, json, spawn, status, two_stores, wait_until, wait_until_it_runs,
 };
 
-/// Waits until a job that runs says that it has gone so far.
+/// Waits until the running job reports at least this progress.
 fn wait_until_it_is_far(env: &TestEnvironment, least: u64) {
     wait_until("so much", || {
         let told = env.store(["--json", "duplicate", "--status"]).stdout;
@@ -38,7 +38,7 @@ fn a_signal_ends_a_push_which_says_so_and_is_taken_up() {
     }
 }
 
-/// All refs are of one batch. Which of them go first is chance; those that are read at once are fewer than ten.
+/// All refs are in one batch. Their order is random; fewer than ten are read at the same time.
 #[test]
 fn a_signal_ends_a_push_which_publishes_what_is_complete() {
     const REFS: u64 = 30;
@@ -80,10 +80,10 @@ fn a_signal_ends_a_push_which_publishes_what_is_complete() {
     assert!(sent < 80_000_000, "it goes on: {again}");
 }
 
-/// Two packs are written by the whole push; the second is slow enough to be killed in.
+/// The whole push writes two packs, and the link is slow enough to kill it during the second.
 #[test]
 fn a_push_that_is_killed_sends_nothing_twice_but_what_was_in_flight() {
-    // Packs that are in no segment yet are what is taken up.
+    // Only packs that are in no segment yet can be adopted.
     let env = environment!().in_full_portions();
     env.write("in/file", Random::new(4).bytes(150_000_000));
     env.ok(["put", "in", REF]);
@@ -117,7 +117,7 @@ fn a_push_that_is_killed_sends_nothing_twice_but_what_was_in_flight() {
     assert_same_tree(&env.path("in"), &env.path("out"));
 }
 
-/// What a person or a disk may do to a journal between a run that was killed and the next one.
+/// What a person or a disk may do to a journal between a killed run and the next one.
 #[test]
 fn a_journal_that_is_lost_or_damaged_costs_time_only() {
     type Damage = fn(&[u8]) -> Option<Vec<u8>>;

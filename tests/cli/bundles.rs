@@ -1,4 +1,4 @@
-//! Refs that travel in one file.
+//! Transfers of refs in one file.
 
 use std::process::Stdio;
 
@@ -13,7 +13,7 @@ fn two_refs(env: &TestEnvironment) {
     env.ok(["put", "data/a", "team/t/weights"]);
 }
 
-/// The store of another place.
+/// The arguments for a store at another place.
 fn elsewhere<'a>(args: &[&'a str]) -> Vec<&'a str> {
     [args, &["--store", "elsewhere"]].concat()
 }
@@ -47,7 +47,7 @@ fn what_was_exported_comes_in_elsewhere() {
         env.ok(elsewhere(&["get", spec, &there]));
         assert_same_tree(&env.path(here), &env.path(there));
     }
-    // Nothing is there twice, and what is new is added.
+    // A second transfer copies nothing twice, and adds new versions.
     let again = env.ok(elsewhere(&["import", "all.bundle"]));
     assert!(again.contains("0 versions published"), "{again}");
     let size = std::fs::metadata(env.path("all.bundle")).unwrap().len();
@@ -141,7 +141,7 @@ fn damaged_cut_and_other_files_are_told() {
     std::fs::create_dir(env.path("dir")).unwrap();
     let refused = env.store(["export", "dir", "project/demo/data"]);
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
-    // Inside of a store nothing but the store's own is made.
+    // Nothing may be created inside of a store.
     let refused = env.store([
         "export",
         "elsewhere/log/000000/00000009",
@@ -149,7 +149,7 @@ fn damaged_cut_and_other_files_are_told() {
     ]);
     assert_eq!(refused.code, Some(5), "{}", refused.stderr);
     assert!(!env.path("elsewhere/log/000000/00000009").exists());
-    // A dry run makes no file.
+    // A dry run creates no file.
     env.ok(["export", "dry.bundle", "project/demo", "--dry-run"]);
     assert!(!env.path("dry.bundle").exists());
 }
@@ -165,7 +165,7 @@ fn an_export_of_nothing_makes_no_file() {
     }
 }
 
-/// The file is there before there is a store in it.
+/// The file exists before there is a store in it.
 #[test]
 fn of_two_first_exports_one_is_told_that_the_other_writes() {
     let env = environment!();
@@ -194,7 +194,7 @@ fn of_two_first_exports_one_is_told_that_the_other_writes() {
     assert!(refused > 0);
 }
 
-/// A bundle is a store: what it holds may be nowhere else.
+/// A bundle is a store, perhaps the only one with its data, so no copy may replace it.
 #[test]
 fn a_bundle_gives_way_to_no_copy() {
     let env = environment!();

@@ -1,4 +1,4 @@
-//! Bundles whose making, or bringing in, is killed: what was there stays, all of it is whole, and the next one goes on.
+//! Exports and imports that are killed: existing content stays complete, and the next attempt continues.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +26,7 @@ fn with_refs() -> TestEnvironment {
     env
 }
 
-/// The refs of a store that may not be there yet.
+/// The refs of a store, which may not exist yet.
 fn listed(env: &TestEnvironment, store: &str) -> BTreeSet<String> {
     let done = env.store(["ls", "project/demo", "--store", store]);
     match done.code {
@@ -35,7 +35,7 @@ fn listed(env: &TestEnvironment, store: &str) -> BTreeSet<String> {
             let all = (0..REFS).map(name);
             all.filter(|name| said.contains(name.as_str())).collect()
         }
-        // Whoever makes it was killed before there was a store in it, or a ref.
+        // The export was killed before there was a store or a ref.
         _ => {
             assert_eq!(done.code, Some(3), "{done}");
             BTreeSet::new()
@@ -43,10 +43,10 @@ fn listed(env: &TestEnvironment, store: &str) -> BTreeSet<String> {
     }
 }
 
-/// Kills a command that fills `store` from refs, again and again, on its way from nothing to its end.
+/// Repeatedly kills a command that fills `store` with refs, at various points from its start to its end.
 fn kill(env: &TestEnvironment, words: &[&str], store: &str, anew: impl Fn()) {
     let mut random = Random::new(5);
-    // How long the last one took that came to its end: it is killed before that.
+    // The duration of the last complete run. Kills come before that.
     let mut least = Duration::from_millis(400);
     let mut kills = effort(12, 300);
     let mut before = BTreeSet::new();
@@ -103,7 +103,7 @@ fn an_export_that_is_killed_goes_on() {
     let words = ["export", FILE, "project/demo"];
     kill(&env, &words, FILE, || drop(fs::remove_file(env.path(FILE))));
     check(&env, FILE);
-    // What was unfinished is not carried along for ever: it was written over, or is behind the end.
+    // Unfinished data does not accumulate: it was overwritten, or is after the end.
     env.ok(["export", "clean.bundle", "project/demo"]);
     let len = |file: &str| fs::metadata(env.path(file)).unwrap().len();
     let (clean, killed) = (len("clean.bundle"), len(FILE));

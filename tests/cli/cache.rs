@@ -1,4 +1,4 @@
-//! Compile caches as refs: what is pulled, pushed, found, cleaned and explained, with directories as compilers leave them.
+//! Compile caches as refs: pull, push, lookup, clean and why, with directories as compilers leave them.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -14,7 +14,7 @@ pub(crate) const COMPILER: &str = "neuronxcc-2.21.33363.0+82129205";
 pub(crate) const PROJECT: &str = "project/llama/neff";
 const TEAM: &str = "team/speech/neff";
 
-/// A module as the compiler leaves it; its bytes are those of `seed`.
+/// A module as the compiler leaves it, with bytes from `seed`.
 pub(crate) fn module(root: &Path, key: &str, seed: u64) -> PathBuf {
     let dir = root.join(COMPILER).join(format!("MODULE_{key}"));
     trees::write(
@@ -30,7 +30,7 @@ pub(crate) fn module(root: &Path, key: &str, seed: u64) -> PathBuf {
     dir
 }
 
-/// What else is found in such caches: failures of both ages, a compile under way, what a dead one left.
+/// Other content of such caches: old and new failures, a running compile, and leftovers of a dead one.
 fn clutter(root: &Path) {
     let dir = |key: &str| root.join(COMPILER).join(format!("MODULE_{key}"));
     trees::write(&dir("101+failed00").join("model.log"), b"no memory");
@@ -53,14 +53,14 @@ pub(crate) fn neff(env: &TestEnvironment, words: &[&str], code: i32) -> Value {
     said(&done)
 }
 
-/// What is in a directory; when it was made itself says nothing.
+/// The content of a directory, without its own times.
 fn files(dir: &Path) -> BTreeMap<OsString, Seen> {
     let mut found = support::seen(dir);
     found.remove(OsStr::new(""));
     found
 }
 
-/// Whole modules, by their keys.
+/// The keys of complete modules.
 pub(crate) fn modules(root: &Path) -> Vec<String> {
     let listed = std::fs::read_dir(root.join(COMPILER)).unwrap();
     let names = listed.map(|dir| dir.unwrap().file_name().into_string().unwrap());
@@ -218,7 +218,7 @@ fn of_two_compiles_of_one_key_the_first_one_counts() {
     }
 }
 
-/// As that of a cluster's own compiles, which jobs only read.
+/// For example a cluster's own cache, which jobs may only read.
 #[test]
 fn a_push_without_the_right_to_write_is_a_warning() {
     let env = environment!();
@@ -241,7 +241,7 @@ fn a_push_without_the_right_to_write_is_a_warning() {
         told["denied"].as_str().unwrap().contains("Read-only"),
         "{done}"
     );
-    // What cannot be read here is no such thing, and no room neither.
+    // An exceeded quota and an unreadable file are errors, not warnings.
     let config = "home/.config/store/config.toml";
     env.write(config, "[[keep]]\nrefs = \"project/*\"\nquota = \"1kB\"\n");
     let full = env.store(["--store", "store", "neff", "push", "near", PROJECT]);
@@ -328,7 +328,7 @@ fn a_key_is_looked_up_and_what_is_another_in_it_is_told() {
     let expected = serde_json::json!([{"field": "flags", "wanted": "bbbb", "found": "aaaa"}]);
     assert_eq!(differs, &expected, "{told}");
 
-    // What is compiled here tells what its flags are.
+    // A module that was compiled here says what its flags are.
     let own = module(&env.path("own"), "10+cccc", 2);
     trees::write(
         &own.join("compile_flags.json"),
@@ -382,7 +382,7 @@ fn a_status_compares_a_cache_with_a_ref() {
     }
 }
 
-/// `filelock` and others lock the process, as by `fcntl`, and not the open file.
+/// `filelock` and others take locks of the process (`fcntl`), not of the open file.
 #[test]
 fn an_entry_whose_lock_a_process_holds_stays_however_old_it_is() {
     let env = environment!();
@@ -425,7 +425,7 @@ fn an_entry_whose_lock_a_process_holds_stays_however_old_it_is() {
     );
 }
 
-/// What two pulls left that died: one long ago, one just now, or not at all.
+/// The leftovers of two dead pulls: an old one, and one that may still be running.
 fn stages(cache: &Path) {
     for (name, age) in [(".store-cache-old", 2 * 3600), (".store-cache-new", 0)] {
         std::fs::create_dir_all(cache.join(name).join("entries")).unwrap();

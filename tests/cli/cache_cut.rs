@@ -1,4 +1,4 @@
-//! Compile caches with files that were cut off, or that somebody writes to: what is not whole never becomes the first of its key.
+//! Compile caches with truncated or changing files: an incomplete entry never becomes the first of its key.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn a_module_that_was_cut_off_beside_its_mark_is_not_pushed() {
     env.ok(["init"]);
     let here = env.path("here");
     module(&here, "1+a", 1);
-    // At its end, in its data, behind its lengths, in them, and before them; and one of nothing but zeros.
+    // Truncated near its end, in its data, after its lengths, in them, and before them; and one of zeros only.
     for (key, len) in [
         ("2+a", 10_999),
         ("3+a", 5_000),
@@ -45,13 +45,13 @@ fn a_module_that_was_cut_off_beside_its_mark_is_not_pushed() {
         refused.iter().all(|one| one["state"] == "incomplete"),
         "{pushed}"
     );
-    // Who compiles them whole is the first.
+    // The first complete compile of these keys is stored.
     for key in ["2+a", "7+a"] {
         module(&env.path("there"), key, 3);
     }
     let pushed = neff(&env, &["push", "there", PROJECT], 0);
     assert_eq!(pushed["pushed"], 2, "{pushed}");
-    // And they come in the place of what was cut off here.
+    // A pull replaces the truncated entries here.
     let pulled = neff(&env, &["pull", "here", PROJECT], 0);
     assert_eq!(
         (&pulled["pulled"], &pulled["repaired"]),
@@ -61,7 +61,7 @@ fn a_module_that_was_cut_off_beside_its_mark_is_not_pushed() {
     assert_eq!(found(&here, "2+a"), found(&env.path("there"), "2+a"));
 }
 
-/// As earlier builds, or others, have left it there.
+/// As earlier versions of this program, or others, have stored it.
 #[test]
 fn a_module_that_is_cut_off_in_a_ref_is_not_pulled_and_gives_way_to_a_whole_one() {
     let env = environment!();
@@ -74,7 +74,7 @@ fn a_module_that_is_cut_off_in_a_ref_is_not_pulled_and_gives_way_to_a_whole_one(
     assert_eq!(pulled["pulled"], 1, "{pulled}");
     assert_eq!(pulled["refused"][0]["state"], "incomplete", "{pulled}");
     assert_eq!(modules(&env.path("alone")), ["MODULE_2+a"]);
-    // The next source has it whole.
+    // The next ref has the complete entry.
     let pulled = neff(&env, &["pull", "both", PROJECT, TEAM], 0);
     assert_eq!(pulled["pulled"], 2, "{pulled}");
     assert_eq!(
@@ -90,7 +90,7 @@ fn a_module_that_is_cut_off_in_a_ref_is_not_pulled_and_gives_way_to_a_whole_one(
     );
 }
 
-/// Somebody compiles a key again while it is pushed, and the mark of the first time is there.
+/// A key is compiled again while it is pushed, and the marker of the first compile exists.
 #[test]
 fn what_changes_while_it_is_pushed_is_not_torn() {
     const BYTES: usize = 2_000_000;
@@ -134,7 +134,7 @@ fn what_changes_while_it_is_pushed_is_not_torn() {
     });
 }
 
-/// Whoever has a profile goes on with it, and says where lengths are if there are any.
+/// A user's older profile without lengths still works, and a profile may state them.
 #[test]
 fn own_profiles_say_where_lengths_are_or_nothing() {
     let env = environment!();

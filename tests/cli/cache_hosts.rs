@@ -1,4 +1,4 @@
-//! Workers on several hosts, each host with a compile cache of its own, and one store: who compiles what, and how often.
+//! Workers on several hosts, each host with its own compile cache, and one store: who compiles what, and how often.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,12 +14,12 @@ use support::{Finished, Random, TestEnvironment, effort, environment};
 use crate::cache::{COMPILER, PROJECT, module, modules};
 
 const HOSTS: u64 = 3;
-/// What a compiler of these tests makes of each key.
+/// The size of the compiler's result for each key.
 const NEFF_BYTES: u64 = 11_000;
-/// How a shell prints its beginning: header of 1,024 bytes, and 9,976 of data.
+/// The beginning of the result for `printf`: a header of 1,024 bytes, and 9,976 of data.
 const NEFF_HEAD: &str = r"\2\0\0\0\0\0\0\0\0\4\0\0\0\0\0\0\370\46\0\0\0\0\0\0";
 
-/// Keys of which the ref has all but each tenth, and the workers that need them.
+/// Keys, of which the ref has nine in ten, and workers that need all of them.
 struct Work {
     env: TestEnvironment,
     keys: u64,
@@ -45,7 +45,7 @@ impl Work {
         work
     }
 
-    /// `store neff` as it runs on a host.
+    /// `store neff` on a host.
     fn neff(&self, host: u64, words: &[&str]) -> Command {
         self.on_host(host, &[&["neff"], words].concat())
     }
@@ -62,7 +62,7 @@ impl Work {
         self.env.path(format!("host-{host}"))
     }
 
-    /// A host that comes later finds all keys, whole, and has nothing to compile.
+    /// Asserts that a later host finds all keys complete, and has nothing to compile.
     fn check_nothing_is_left_to_compile(&self) {
         let all = self.cache(HOSTS);
         let told: Finished = self
@@ -91,7 +91,7 @@ fn dir(cache: &Path, key: u64) -> PathBuf {
     cache.join(COMPILER).join(format!("MODULE_{}", name(key)))
 }
 
-/// Whether a compiler takes the key for compiled. What it would read then is all there.
+/// Whether a compiler would use the key as compiled. Asserts that its files are complete then.
 fn is_there(cache: &Path, key: u64) -> bool {
     let dir = dir(cache, key);
     let is_done = dir.join("model.done").exists();
@@ -102,7 +102,7 @@ fn is_there(cache: &Path, key: u64) -> bool {
     is_done
 }
 
-/// As a compiler does it: on one host who has the lock compiles, the others wait for that.
+/// Compiles as a compiler does: on one host, the holder of the lock compiles, and others wait.
 fn compile(cache: &Path, key: u64, seed: u64) -> bool {
     let lock = dir(cache, key).join("model.hlo_module.pb.lock");
     loop {
@@ -116,7 +116,7 @@ fn compile(cache: &Path, key: u64, seed: u64) -> bool {
                 return false;
             }
             Ok(_) => break,
-            // Somebody brought an entry into the place of the empty directory.
+            // An entry has replaced the empty directory.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 std::thread::sleep(Duration::from_millis(2));
@@ -129,9 +129,9 @@ fn compile(cache: &Path, key: u64, seed: u64) -> bool {
     true
 }
 
-/// All at once, each with what it does not find, in an order of its own. What the ref has is compiled nowhere; what it
-/// lacks is compiled once on a host at most, since hosts find each other's work only when it was pushed; of each key there
-/// is one entry in the end, and whoever made another hears of it.
+/// All workers start at the same time and compile what they do not find, each in another order. Keys in the ref are
+/// never compiled. Other keys are compiled at most once per host, since hosts see only pushed results. In the end there
+/// is one entry for each key, and workers with a different result are told.
 #[test]
 fn what_is_missing_is_compiled_once_on_a_host_and_what_is_there_nowhere() {
     let work = Work::new();
@@ -148,7 +148,7 @@ fn what_is_missing_is_compiled_once_on_a_host_and_what_is_there_nowhere() {
         let mut random = Random::new(number);
         let first = random.below(work.keys);
         for key in (0..work.keys).map(|key| (key + first) % work.keys) {
-            // Some compilers make the same bytes of a key each time, others do not.
+            // Some compilers are deterministic, others are not.
             let seed = if key % 20 == 0 {
                 key
             } else {
@@ -180,7 +180,7 @@ fn what_is_missing_is_compiled_once_on_a_host_and_what_is_there_nowhere() {
     work.check_nothing_is_left_to_compile();
 }
 
-/// Where one compile on all hosts is wanted, one job makes what is missing as a seed, and the others wait for it.
+/// To compile once for all hosts, one job compiles missing keys as a seed, and the others wait for it.
 #[test]
 fn what_is_missing_is_compiled_once_on_all_hosts_where_it_is_seeded() {
     let work = Work::new();
@@ -188,7 +188,7 @@ fn what_is_missing_is_compiled_once_on_all_hosts_where_it_is_seeded() {
         format!("\"$STORE\" --store store neff pull --quiet \"$CACHE\" {PROJECT}"),
         format!("\"$STORE\" --store store neff push --quiet \"$CACHE\" {PROJECT}"),
     );
-    // A fake compiler, which counts.
+    // A fake compiler that records its runs.
     let script = format!(
         "set -e; {pull}; key=0; while [ $key -lt $KEYS ]; do d=\"$CACHE/{COMPILER}/MODULE_$key+a\"; \
          if [ ! -e \"$d/model.done\" ]; then echo $key >> compiled; mkdir -p \"$d\"; \
@@ -220,7 +220,7 @@ fn what_is_missing_is_compiled_once_on_all_hosts_where_it_is_seeded() {
         .map(|(number, base)| start(number, &seed(base), &seeding))
         .collect();
     finish(seeds);
-    // Then the jobs, which find all of it.
+    // The jobs then find everything.
     let jobs: Vec<_> = numbered()
         .map(|(number, base)| start(number, &job(base), &script))
         .collect();

@@ -1,4 +1,4 @@
-//! Profiles of compile caches: those that are shipped, with directories as their compilers leave them, and one's own.
+//! Profiles of compile caches: the built-in ones, with directories as their compilers leave them, and a user's own.
 
 use std::path::Path;
 
@@ -43,7 +43,7 @@ fn kernels_of_triton_name_their_files_where_they_arrive() {
     );
 }
 
-/// What each compiler keeps, and what it leaves half-way.
+/// What each compiler keeps, and what it leaves unfinished.
 #[test]
 fn each_profile_knows_what_its_compiler_keeps() {
     let env = environment!();
@@ -105,7 +105,7 @@ fn each_profile_knows_what_its_compiler_keeps() {
     }
 }
 
-/// Inductor links a library in place, beside the directory that it builds it in: killed half-way, both stay.
+/// Inductor links a library in place, beside a build directory. If it is killed, both stay.
 #[test]
 fn a_library_that_is_being_linked_stays_here_until_it_is_whole() {
     let env = environment!();
@@ -119,7 +119,7 @@ fn a_library_that_is_being_linked_stays_here_until_it_is_whole() {
         serde_json::from_str(&said).unwrap()
     };
     assert_eq!(cache(&["push", "here", name])["pushed"], 1);
-    // What a killed compiler left is nobody's after a while.
+    // After a while, leftovers of a killed compiler can be removed.
     let cleaned = cache(&["clean", "here", "--stale", "1h", "--dry-run"]);
     assert_eq!(cleaned["removed"].as_array().unwrap().len(), 0, "{cleaned}");
     std::thread::sleep(std::time::Duration::from_millis(1100));
@@ -129,7 +129,7 @@ fn a_library_that_is_being_linked_stays_here_until_it_is_whole() {
     let left: Vec<_> = left.keys().map(|path| path.to_string_lossy()).collect();
     let goes = |path: &str| path.ends_with(".so") || path.contains("_CxxBuild");
     assert!(!left.iter().any(|path| goes(path)), "{left:?}");
-    // Made again, and whole: its directory is gone.
+    // The library is complete now, and its build directory is gone.
     env.write("here/2x/c2xk.main.so", "a whole library");
     assert_eq!(cache(&["push", "here", name])["pushed"], 1);
     cache(&["pull", "there", name]);

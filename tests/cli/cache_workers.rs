@@ -1,4 +1,4 @@
-//! Workers that share a compile cache at once, and are killed.
+//! Workers that share a compile cache at the same time, and are killed.
 
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -11,10 +11,10 @@ use support::{Random, effort, environment};
 use crate::cache::{COMPILER, PROJECT, module, modules};
 
 const WORKERS: u64 = 8;
-/// Of each key that a worker compiles by itself.
+/// The number of keys that each worker compiles on its own.
 const FIRST_KEYS: u64 = 6;
 
-/// Eight workers with a cache each share what they compile; they are killed on the way, and try again.
+/// Eight workers, each with its own cache, share what they compile. They are killed and try again.
 #[test]
 fn pushes_and_pulls_at_once_lose_nothing_and_show_nothing_half() {
     let env = environment!();
@@ -36,14 +36,14 @@ fn pushes_and_pulls_at_once_lose_nothing_and_show_nothing_half() {
         let dir = env.path(format!("worker-{number}"));
         let mut random = Random::new(number);
         (0..FIRST_KEYS).for_each(|key| compile(&dir, number, key));
-        // One key that all of them compile alike.
+        // A key with the same result in all workers.
         module(&dir, "7777+a", 7777);
-        // And one that each compiles to something else: the first one counts, and the others hear of it.
+        // A key with a different result in each worker: the first one counts, and the others are told.
         module(&dir, "8888+a", number);
         let name = dir.to_str().unwrap().to_owned();
         let words = |verb: &str| [verb, &name, PROJECT].map(str::to_owned);
         let mut kills = effort(4, 1000 / WORKERS);
-        // How long the last one took that came to its end: it is killed before that.
+        // The duration of the last complete run. Kills come before that.
         let mut least = Duration::from_millis(400);
         for key in FIRST_KEYS.. {
             for verb in ["push", "pull"] {
@@ -51,7 +51,7 @@ fn pushes_and_pulls_at_once_lose_nothing_and_show_nothing_half() {
                 let limit = Some(limit).filter(|_| kills > 0);
                 let began = Instant::now();
                 let ended = run(store(&words(verb)), limit, &dir);
-                // Until somebody has pushed there is no ref.
+                // The ref does not exist before the first push.
                 let is_well = matches!(ended.code(), Some(0 | 6))
                     || (verb == "pull" && ended.code() == Some(3));
                 assert!(is_well || ended.code().is_none(), "{verb}: {ended}");
@@ -64,7 +64,7 @@ fn pushes_and_pulls_at_once_lose_nothing_and_show_nothing_half() {
             if kills == 0 {
                 break;
             }
-            // So that there is something to do.
+            // Gives the next push something to do.
             compile(&dir, number, key);
         }
         for verb in ["push", "pull"] {
@@ -107,7 +107,7 @@ fn run(mut command: Command, limit: Option<Duration>, dir: &Path) -> ExitStatus 
     let mut child = command.spawn().unwrap();
     let began = Instant::now();
     loop {
-        // What a compiler would see meanwhile.
+        // Checks what a compiler would see meanwhile.
         whole(dir);
         if let Some(ended) = child.try_wait().unwrap() {
             return ended;
@@ -119,7 +119,7 @@ fn run(mut command: Command, limit: Option<Duration>, dir: &Path) -> ExitStatus 
     }
 }
 
-/// No module is there in part.
+/// Asserts that no module is incomplete.
 fn whole(root: &Path) {
     for key in modules(root) {
         let dir = root.join(COMPILER).join(&key);

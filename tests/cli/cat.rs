@@ -1,4 +1,4 @@
-//! cat: one file to standard output.
+//! cat: writes one file to standard output.
 
 use std::io::Read;
 use std::process::Stdio;

@@ -1,5 +1,4 @@
-//! Names for stores: what stands in the configuration stays as people wrote it, and a name does wherever a
-//! URL does.
+//! Names for stores: the configuration keeps what people wrote, and a name works wherever a URL does.
 
 use support::{TestEnvironment, check, environment};
 

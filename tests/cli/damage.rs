@@ -1,4 +1,4 @@
-//! verify and repair: what they say, and how they end.
+//! verify and repair: their output and exit codes.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ fn flip(path: &PathBuf, at: usize) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// A `put` makes the embedded store where there is none; where one lost its first object it must not make another.
+/// A `put` creates the embedded store if there is none. If a store lost its first object, it must not create another.
 #[test]
 fn where_a_store_lost_its_format_no_new_one_is_made() {
     let env = environment!();

@@ -1,8 +1,8 @@
-//! What is stored as the difference to others: what the command says of it, and how it is asked to do without.
+//! Deltas: what the command reports about them, and how to put without them.
 
 use support::{Random, environment};
 
-/// Numbers of two bytes like those of a model, after so many steps of a little training.
+/// Two-byte numbers like those of a model, after this many steps of training.
 pub(crate) fn weights(steps: u64) -> Vec<u8> {
     let mut random = Random::new(1);
     let mut numbers: Vec<u16> = (0..400_000)
@@ -78,7 +78,7 @@ fn a_model_that_was_trained_further_takes_little_and_says_what_it_holds() {
     assert!(std::fs::read(env.path("out/model")).unwrap() == weights(1));
 }
 
-/// A base that only deltas need takes room as well: with one of them left, that is a loss.
+/// A base that only deltas need takes space as well: with a single delta left, that is a loss.
 #[test]
 fn what_is_saved_counts_the_bases_that_are_there_for_deltas_alone() {
     let env = environment!();
@@ -106,7 +106,7 @@ fn what_is_saved_counts_the_bases_that_are_there_for_deltas_alone() {
             "{line}"
         );
     }
-    // Two of them are worth it again.
+    // With two deltas it is a gain again.
     env.write("in/model", weights(2));
     env.ok(["put", "in", model]);
     for verb in [&["info"][..], &["summarize", model]] {

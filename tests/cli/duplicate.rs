@@ -1,4 +1,4 @@
-//! Push, pull and duplicate between directories: what travels, what is told, and how each run ends.
+//! Push, pull and duplicate between directories: what is transferred and reported, and exit codes.
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use support::{Finished, Random, TestEnvironment, assert_same_tree, check, environment, trees};
 
 pub(crate) const REF: &str = "project/demo/data";
-/// So slow that a run does not end before it is looked at.
+/// Slow enough that a run lasts until the test has looked at it.
 pub(crate) const SLOW: [&str; 2] = ["--bwlimit", "50k"];
 
 /// A store with two versions of a ref, and an empty cluster `h200`.
@@ -42,7 +42,7 @@ pub(crate) fn finish(child: Child) -> Finished {
     child.wait_with_output().unwrap().into()
 }
 
-/// Waits until `ready` says so.
+/// Waits until `ready` returns true.
 pub(crate) fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(120);
     while !ready() {
@@ -51,7 +51,7 @@ pub(crate) fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until the only job that was ever run is told to be running.
+/// Waits until the status of the only job is running.
 pub(crate) fn wait_until_it_runs(env: &TestEnvironment) {
     wait_until("a run", || {
         let told = env.store(["--json", "duplicate", "--status"]).stdout;
@@ -109,7 +109,7 @@ fn a_pull_fetches_versions_and_makes_the_embedded_store() {
     assert_same_tree(&env.path("0"), &env.path("out"));
 }
 
-/// As `store where` calls the store that other verbs work with.
+/// `here` is the selected store, as in `store where`.
 #[test]
 fn here_is_the_store_of_all_other_verbs() {
     let env = two_stores();
@@ -221,7 +221,7 @@ fn a_job_of_the_configuration_is_run_told_of_and_measured() {
     let env = two_stores();
     let path = env.path("home/.config/store/config.toml");
     let mut text = std::fs::read_to_string(&path).unwrap();
-    // A path begins at the directory of the configuration, wherever a command runs.
+    // A relative path starts at the directory of the configuration, wherever a command runs.
     text += "[job.nightly]\nfrom = \"../../.local/share/store\"\nto = \"h200\"\nrefs = [\"project/demo\"]\n\
              versions = \"all\"\nbwlimit = \"200MB\"\nverify = true\n";
     std::fs::write(&path, &text).unwrap();
@@ -264,7 +264,7 @@ fn a_job_of_the_configuration_is_run_told_of_and_measured() {
         (&told["to"], &told["runs"][0]["outcome"]),
         (&"h200".into(), &"done".into())
     );
-    // The destination is gone: that is in the journal too, and the metrics keep the last success.
+    // The destination is missing: the journal records that too, and the metrics keep the last success.
     std::fs::rename(env.path("far"), env.path("away")).unwrap();
     assert_eq!(env.store(run).code, Some(3));
     let told = json(&env.ok(["--json", "duplicate", "--status", "nightly"]));
@@ -310,7 +310,7 @@ fn a_dry_run_tells_the_time_where_it_can_and_does_nothing() {
     );
     assert_eq!(env.store(["history", "--store", "h200", REF]).code, Some(3));
     assert!(!env.path("home/.local/state").exists());
-    // What it said is what is sent, but for a chunk or two of metadata.
+    // The dry run predicted what is sent, except for a chunk or two of metadata.
     let done = json(&env.ok(["--json", "push", REF, "h200"]));
     let sent = done["sent_bytes"].as_u64().unwrap();
     assert!(sent.abs_diff(bytes) < bytes / 50, "{dry}\n{done}");
@@ -348,7 +348,7 @@ fn two_runs_of_one_job_do_not_meet() {
     assert_eq!(status(&env)["runs"][0]["outcome"], "killed");
     env.ok(["duplicate", "--job", "nightly"]);
     env.ok(["get", "--store", "h200", REF, "out"]);
-    // Without a name, whoever comes second is told that it is not done.
+    // For a job without a name, the second run fails.
     env.write("more", Random::new(8).bytes(900_000));
     env.ok(["put", "more", "project/demo/more"]);
     let first = spawn(
@@ -428,7 +428,7 @@ fn where_nothing_can_be_remembered_a_push_works_all_the_same() {
     );
 }
 
-/// A rule that keeps one version drops what the other one brought, and then nothing says that it ever was there.
+/// A rule that keeps one version drops what the other source transferred; afterwards nothing shows that it existed.
 #[test]
 fn who_takes_the_place_of_what_another_source_brought_is_told() {
     let env = environment!();
@@ -463,13 +463,13 @@ fn who_takes_the_place_of_what_another_source_brought_is_told() {
         assert!(told.contains(&expected), "{source}: {told}");
         assert!(told.contains("two writers share this ref"), "{told}");
     }
-    // One source alone is told nothing, whatever its own rules dropped.
+    // A single source causes no message, whatever its own rules dropped.
     assert_eq!(bring("two"), "");
     env.write("in/file", "three");
     env.ok(["--store", "two", "put", "in", REF]);
     env.ok(["--store", "two", "rm", "--yes", &format!("{REF}@1")]);
     assert_eq!(bring("two"), "");
-    // What was put there itself is somebody's work, too.
+    // A version that was put at the destination is somebody's work, too.
     env.write("in/file", "mine");
     env.ok(["--store", "central", "put", "in", REF]);
     env.write("in/file", "four");

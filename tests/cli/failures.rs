@@ -1,4 +1,4 @@
-//! How failures look and which exit codes they have.
+//! The output and exit codes of failures.
 
 use std::process::Stdio;
 
@@ -66,7 +66,7 @@ fn a_missing_store_is_3() {
     ");
 }
 
-/// Of a store that was there, none says to make a new one.
+/// If a store existed before, no hint says to create a new one.
 #[test]
 fn a_store_that_is_away_is_told_from_one_that_never_was() {
     let env = environment!();
@@ -80,7 +80,7 @@ fn a_store_that_is_away_is_told_from_one_that_never_was() {
         &["gc"],
         &["get", "project/demo/in", "out"],
     ];
-    // The mount is gone, and then the empty directory that it was mounted on is there.
+    // First the mount point is missing, then it is an empty directory.
     for _ in 0..2 {
         for words in verbs {
             let failed = env.store([&["--store", "disk/store"], words].concat());
@@ -93,7 +93,7 @@ fn a_store_that_is_away_is_told_from_one_that_never_was() {
         }
         std::fs::create_dir_all(env.path("disk/store")).unwrap();
     }
-    // One that only the configuration knows may have been made elsewhere.
+    // A store that is only named in the configuration may have been created on another host.
     env.write(
         "home/.config/store/config.toml",
         "store = \"/nowhere/store\"\n",

@@ -1,4 +1,4 @@
-//! `store gc` as a person and as cron run it.
+//! `store gc`, run by a person and by cron.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::json;
 use support::{Finished, TestEnvironment, environment};
 
-/// Two refs of noise, of which one is dropped.
+/// Two refs of random bytes, one of which is dropped.
 fn dropped() -> TestEnvironment {
     let env = environment!();
     let mut random = support::Random::new(1);
@@ -74,7 +74,7 @@ fn a_namespace_that_goes_gives_back_what_only_it_used() {
         support::assert_same_tree(&env.path(tree), &env.path("out"));
         std::fs::remove_dir_all(env.path("out")).unwrap();
     }
-    // Who dropped what and when stays in the log.
+    // The log keeps who dropped what, and when.
     let entry = env.path("home/.local/share/store/log/000000/00000006");
     let entry = std::fs::read_to_string(entry).unwrap();
     assert!(
@@ -115,7 +115,7 @@ fn a_ttl_and_rules_drop_versions() {
     );
 }
 
-/// Of two versions the newer one goes, since the older one is what a job reads.
+/// The newer of two versions is evicted, since a job reads the older one.
 #[test]
 fn a_limit_of_size_takes_what_was_not_used() {
     let env = environment!();
@@ -139,7 +139,7 @@ fn a_limit_of_size_takes_what_was_not_used() {
     assert_eq!(history["last_use"], today);
 }
 
-/// What people and cron jobs look at is not thereby used.
+/// What people and cron jobs list does not count as a use.
 #[test]
 fn a_look_is_no_use() {
     let env = environment!();
@@ -165,7 +165,7 @@ fn a_look_is_no_use() {
     assert_eq!(left, 1);
 }
 
-/// Whoever may not write to a store reads without a word, and leaves a use where that much is allowed.
+/// A reader without write access gets no warning, and records a use if the directory permits that.
 #[test]
 fn a_reader_without_rights_leaves_a_use_where_the_directory_is_open() {
     let env = environment!();
@@ -212,7 +212,7 @@ fn a_quota_refuses_and_nothing_is_published() {
             .contains("project/small: its quota is 400 kB"),
         "{finished}"
     );
-    // More than goes into one pack: an upload may have begun; nothing of it is left but directories.
+    // More than fits into one pack, so an upload may have begun. Only directories may be left of it.
     for dir in std::fs::read_dir(env.path("home/.local/share/store/packs")).unwrap() {
         let left = std::fs::read_dir(dir.unwrap().path()).unwrap();
         assert_eq!(left.count(), 0);
@@ -224,7 +224,7 @@ fn a_quota_refuses_and_nothing_is_published() {
     env.ok(["put", "in", "project/small/data"]);
 }
 
-/// What is shared with another namespace counts in both, for a put as for a collector.
+/// Chunks that are shared with another namespace count in both, for a put and for a collector.
 #[test]
 fn what_a_put_may_a_collector_leaves() {
     let env = environment!();
@@ -316,7 +316,7 @@ fn units_and_crontabs_run_the_same_command() {
         store.display()
     );
     assert!(line.ends_with(&expected), "{line}");
-    // A store that is named by a path from here is named by one from the root.
+    // A relative path of a store becomes absolute.
     env.ok(["init", "near"]);
     let mut command = env.command(["gc", "--schedule=daily", "--crontab", "--max-size", "1TB"]);
     let finished: Finished = command.env("STORE_URL", "near").output().unwrap().into();
@@ -329,7 +329,7 @@ fn units_and_crontabs_run_the_same_command() {
         line.starts_with("17 3 * * * /") && line.ends_with(&expected),
         "{line}"
     );
-    // The units go where they are wanted, and nowhere that is not there.
+    // The units are written to the named directory, and never to a missing one.
     std::fs::create_dir(env.path("units")).unwrap();
     env.ok(["gc", "--systemd", "units", "--store", "near"]);
     let service = std::fs::read_to_string(env.path("units/store-gc.service")).unwrap();
@@ -347,7 +347,7 @@ fn units_and_crontabs_run_the_same_command() {
     );
 }
 
-/// What one host says of the store holds for every host, whatever its configuration says.
+/// A policy that one host sets in the store applies to all hosts, whatever their configurations say.
 #[test]
 fn a_policy_in_the_store_holds_for_every_host() {
     let env = environment!();
@@ -367,7 +367,7 @@ fn a_policy_in_the_store_holds_for_every_host() {
     ]);
     let text = "[[keep]]\nrefs = \"project/*\"\nlast = 2\nquota = \"100kB\"\n";
     assert_eq!(shown, text);
-    // This host would allow it.
+    // This host's configuration would allow it.
     env.write(
         "home/.config/store/config.toml",
         "[[keep]]\nrefs = \"*\"\nlast = 1\nquota = \"1GB\"\n",
@@ -403,7 +403,7 @@ fn a_policy_in_the_store_holds_for_every_host() {
     assert!(env.ok(["policy"]).starts_with("# no policy"));
 }
 
-/// Another host pushes: the quota of the destination counts.
+/// Another host pushes: the destination's quota applies.
 #[test]
 fn a_quota_holds_for_a_push() {
     let env = environment!();
@@ -428,7 +428,7 @@ fn a_quota_holds_for_a_push() {
         "{finished}"
     );
     assert_eq!(env.ok(["--store", "there", "ls", "--json"]), "");
-    // The others come.
+    // The other refs are transferred.
     let both = env.store(["push", "project/small", "project/large", "far"]);
     assert_eq!(both.code, Some(6), "{both}");
     assert!(
@@ -441,7 +441,7 @@ fn a_quota_holds_for_a_push() {
     assert!(there.contains("project/large/data"), "{there}");
 }
 
-/// The same for a pull: the quota of the own store counts.
+/// Likewise for a pull: the own store's quota applies.
 #[test]
 fn a_quota_holds_for_a_pull() {
     let env = environment!();
@@ -460,7 +460,7 @@ fn a_quota_holds_for_a_pull() {
     assert_eq!(env.ok(["ls", "--json"]), "");
 }
 
-/// What a killed put was writing goes with what it had stored, and what somebody is writing stays.
+/// An upload of a killed put is removed together with its packs. One that is still open stays.
 #[test]
 fn what_a_dead_process_was_writing_goes_at_once() {
     let env = environment!();

@@ -1,4 +1,4 @@
-//! Terminals that go away: what runs in one ends in good order, and what `nohup` started goes on.
+//! Closing terminals: a command in one ends in good order, and a command under `nohup` continues.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,9 +15,9 @@ use support::{environment, under};
 use crate::run::{REF as CACHE, newest, run, signal};
 use crate::watch::{checkpoint, end, line, published, words};
 
-/// `command` as the first one of a terminal, and the other side of that.
+/// Starts `command` as the session leader of a terminal. Also returns the terminal's other side.
 fn on_terminal(command: &Command) -> (Child, File) {
-    // Ours alone: it goes away when we let go of it.
+    // Only this process has it open, so closing it closes the terminal.
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let main = openpt(flags).unwrap();
     grantpt(&main).unwrap();
@@ -33,7 +33,7 @@ fn on_terminal(command: &Command) -> (Child, File) {
     (alone.spawn().unwrap(), File::from(main))
 }
 
-/// Reads until something was said.
+/// Reads until the terminal has printed `text`.
 fn wait_for(terminal: &mut File, text: &str) {
     let mut said = Vec::new();
     while !String::from_utf8_lossy(&said).contains(text) {
@@ -43,7 +43,7 @@ fn wait_for(terminal: &mut File, text: &str) {
     }
 }
 
-/// Nobody reads any more what it says, which is no reason to publish one of them only.
+/// Nobody can read the output any more, but all checkpoints must be published.
 #[test]
 fn a_watch_publishes_what_is_finished_when_its_terminal_goes_away() {
     let env = environment!();
@@ -70,7 +70,7 @@ fn what_a_job_made_is_saved_when_its_terminal_goes_away() {
     assert_eq!(newest(&env, CACHE), ["one=1"]);
 }
 
-/// As `nohup` starts it.
+/// Starts `command` as `nohup` does.
 fn ignoring(command: &Command) -> Child {
     let mut command = under("env", ["--ignore-signal=HUP"], command);
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -1,4 +1,4 @@
-//! What the command says about itself.
+//! The help of the command.
 
 use support::{Finished, TestEnvironment, check, environment};
 
@@ -141,7 +141,7 @@ fn every_verb_lists_the_exit_codes() {
     }
 }
 
-/// What a shell is offered for the last of `words`.
+/// The completions that a shell gets for the last of `words`.
 fn offered(env: &TestEnvironment, words: &[&str]) -> Vec<String> {
     let mut command = env.command(["--", "store"].iter().chain(words));
     command
@@ -228,7 +228,7 @@ fn names_of_what_there_is_are_completed() {
             .collect();
         assert_eq!(found, expected, "{words:?}");
     }
-    // Whoever asks in vain is told nothing, and nothing is made.
+    // A failed completion prints nothing and creates nothing.
     env.write("home/.config/store/config.toml", "stroe = 1\n");
     assert!(offered(&env, &["ls", "pro"]).is_empty());
     let lonely = environment!();

@@ -1,6 +1,6 @@
-//! Real processes on one store: four put, two collect as greedily as they can, two materialize from one pool,
-//! one gets, and some of them are killed or stopped and woken at random. Afterwards every byte of every
-//! version is there, and the pool and its trees are whole.
+//! Real processes on one store: four put, two collect aggressively, two materialize from one pool, one gets, and some
+//! are killed or stopped at random. Afterwards every byte of every version is there, and the pool and its trees are
+//! sound.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -27,7 +27,7 @@ const GREEDY: [&str; 10] = [
     "3",
     "--quiet",
 ];
-/// What each process does all the time, and how many do it.
+/// The roles of the processes, and how many have each.
 const PARTS: [(Part, u64); 4] = [
     (Part::Put, PUTTING),
     (Part::Collect, 2),
@@ -43,12 +43,12 @@ enum Part {
     Get,
 }
 
-/// One of them.
+/// One process.
 struct Player<'e> {
     env: &'e TestEnvironment,
     part: Part,
     number: u64,
-    /// Where its trees go.
+    /// The directory for its trees.
     out: PathBuf,
     random: Random,
 }
@@ -58,7 +58,7 @@ struct Player<'e> {
 enum End {
     Well,
     Killed,
-    /// It lost a race, and said so.
+    /// It lost a race, and reported that.
     Lost,
 }
 
@@ -108,8 +108,8 @@ fn kills_and_stops_lose_nothing() {
     check(&env, &parts);
 }
 
-/// Everything reads, the newest version of each ref is the tree that its message names, and so is each
-/// materialized tree once an update of it was left alone.
+/// Asserts that everything reads, that the newest version of each ref is the tree named by its message, and that each
+/// tree of links is correct after an undisturbed update.
 fn check(env: &TestEnvironment, parts: &[Part]) {
     env.ok(["--store", "store", "verify", "--read-data"]);
     for number in 0..PUTTING {
@@ -148,7 +148,7 @@ fn put(number: u64, tree: u64) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-/// All but the empty file is linked.
+/// Everything but the empty file is linked.
 fn materialize(number: u64, out: &Path) -> Vec<String> {
     let name = format!("project/p{number}/data");
     let words = [
@@ -167,7 +167,7 @@ fn materialize(number: u64, out: &Path) -> Vec<String> {
 }
 
 impl Player<'_> {
-    /// One process to its end, and perhaps a signal for it.
+    /// Runs one process to its end, and perhaps sends it a signal.
     fn act(&mut self) -> End {
         let target = self.random.below(PUTTING);
         let words = match self.part {
@@ -190,7 +190,7 @@ impl Player<'_> {
                 words.map(str::to_owned).to_vec()
             }
         };
-        // Each is a host of its own: what one remembers no other knows, and no lock keeps collectors apart.
+        // Each process is a host of its own: it shares no remembered state, and no lock separates collectors.
         let mut command = self.env.command(&words);
         command
             .env("HOME", self.env.path(format!("home-{}", self.number)))
@@ -232,7 +232,7 @@ impl Player<'_> {
         match (output.status.code(), self.part) {
             (Some(0), _) => End::Well,
             (None, _) if fate == 0 => End::Killed,
-            // What nobody killed may lose every race, and a reader its version to the collectors.
+            // A process that nobody killed may lose every race, and a reader's version may be collected.
             (Some(5), _) => End::Lost,
             (Some(3), Part::Get | Part::Materialize) if told.contains("deleted meanwhile") => {
                 End::Lost
@@ -241,14 +241,14 @@ impl Player<'_> {
         }
     }
 
-    /// The tree that its own tree is a copy of, by what is told in it.
+    /// The original of its own tree, which is named in one of the files.
     fn source(&self) -> PathBuf {
         let told = std::fs::read_to_string(self.out.join("run.sh")).unwrap();
         let number = told.trim_end().rsplit(' ').next().unwrap();
         self.env.path(format!("tree-{number}"))
     }
 
-    /// What a killed get leaves beside its destination.
+    /// Removes what a killed get leaves beside its destination.
     fn clean(&self) {
         let left = std::fs::read_dir(self.env.root()).unwrap();
         let out = self.out.file_name().unwrap().to_string_lossy();
@@ -264,6 +264,6 @@ impl Player<'_> {
 
 fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_child(child);
-    // It may have ended by itself.
+    // It may have ended already.
     let _ended = kill_process(pid, signal);
 }

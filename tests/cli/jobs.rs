@@ -1,10 +1,10 @@
-//! Jobs that go wrong: another source than before, mistakes in what is named, and metrics that tell of it.
+//! Jobs that fail: a replaced source, mistakes in names, and metrics that report it.
 
 use support::TestEnvironment;
 
 use crate::duplicate::{REF, json, two_stores};
 
-/// A job `nightly` from the embedded store to `h200`, with these lines more.
+/// A job `nightly` from the embedded store to `h200`, with additional lines.
 fn nightly(env: &TestEnvironment, refs: &str, more: &str) {
     let path = env.path("home/.config/store/config.toml");
     let mut text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -26,7 +26,7 @@ fn a_job_whose_source_is_another_store_by_now_drops_nothing_with_or_without_its_
     );
     let job = ["duplicate", "--job", "nightly"];
     env.ok(job);
-    // The disk of the source is away, and somebody makes a new embedded store in its place.
+    // The disk of the source is missing, and somebody creates a new embedded store in its place.
     std::fs::rename(env.path("home/.local/share/store"), env.path("away")).unwrap();
     env.ok(["init"]);
     env.ok(["put", "other", "project/demo/new"]);
@@ -40,7 +40,7 @@ fn a_job_whose_source_is_another_store_by_now_drops_nothing_with_or_without_its_
     ] {
         assert!(refused.stderr.contains(words), "{refused}");
     }
-    // The refused run is not what the next one goes by.
+    // The refused run does not change what the next run compares with.
     assert_eq!(env.store(job).code, Some(5));
     let dry = env.store(job.into_iter().chain(["--dry-run"]));
     assert_eq!(dry.code, Some(5), "{dry}");
@@ -102,7 +102,7 @@ fn a_run_that_fails_altogether_turns_its_metrics_red() {
     env.ok(unnamed("project/demo"));
     let success = read().lines().last().unwrap().to_owned();
     std::fs::rename(env.path("far"), env.path("away")).unwrap();
-    // Also without its journal, and where nobody can know which job it is.
+    // Also without the journal, and if the job cannot be identified.
     std::fs::remove_dir_all(env.path("home/.local/state")).unwrap();
     for run in [
         unnamed("project/demo").collect(),

@@ -1,4 +1,4 @@
-//! cli/JSON.md is a promise: what each verb prints with `--json` has the fields of its sample there, and no others.
+//! cli/JSON.md is a contract: with `--json`, each verb prints the fields of its sample, and no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ use crate::listing::two_kept;
 
 const DOCUMENT: &str = include_str!("../../cli/JSON.md");
 
-/// Fields of the document that come with damage, delay, a race or other users that no run here has.
+/// Fields that need damage, delay, a race or other users, so that no run here prints them.
 const RARE: [(&str, &str); 26] = [
     ("diff", ".after.group: number"),
     ("diff", ".after.user: number"),
@@ -45,12 +45,12 @@ const RARE: [(&str, &str); 26] = [
 /// A path of field names, and the type at its end.
 type Shape = BTreeSet<String>;
 
-/// What verbs said, by their names.
+/// The output of verbs, by name.
 #[derive(Default)]
 struct Said(BTreeMap<String, Vec<Value>>);
 
 impl Said {
-    /// Runs a verb, however it ends, and keeps the objects that it printed.
+    /// Runs a verb, with any exit code, and keeps the objects that it prints.
     fn run(&mut self, env: &TestEnvironment, verb: &str, arguments: &[&str]) {
         let words = verb.split(' ').chain(arguments.iter().copied());
         let done = env.store(words.chain(["--json"]));
@@ -63,7 +63,7 @@ impl Said {
         self.errors(&done.stderr);
     }
 
-    /// Starts a verb that goes on until it is ended, and keeps the first object that it prints.
+    /// Starts a verb that runs until it is stopped, and keeps the first object that it prints.
     fn start(&mut self, env: &TestEnvironment, verb: &str, arguments: &[&str]) {
         let words = [verb].into_iter().chain(arguments.iter().copied());
         let mut command = env.command(words.chain(["--json"]));
@@ -77,7 +77,7 @@ impl Said {
         self.0.entry(verb.to_owned()).or_default().push(object);
     }
 
-    /// Runs a verb that says something on standard error.
+    /// Runs a verb that prints to standard error.
     fn fail(&mut self, env: &TestEnvironment, arguments: &[&str]) {
         let done = env.store(arguments.iter().chain(&["--json"]));
         assert!(!done.stderr.is_empty(), "{arguments:?}");
@@ -141,7 +141,7 @@ fn add(value: &Value, path: &str, shape: &mut Shape) {
         }
         Value::Object(fields) => {
             for (name, field) in fields {
-                // A name that is no field of ours: a ref.
+                // A name with a slash is not a field but a ref.
                 let name = if name.contains('/') { "REF" } else { name };
                 add(field, &format!("{path}.{name}"), shape);
             }
@@ -172,7 +172,7 @@ fn look(env: &TestEnvironment, said: &mut Said) {
     run(said, "policy", &[]);
 }
 
-/// Files of all kinds, names that are no text, what only its owner may read.
+/// Files of all kinds, names that are not UTF-8, and private files.
 fn put(env: &TestEnvironment, said: &mut Said) {
     said.run(env, "init", &[]);
     env.write("in/data.bin", Random::new(1).bytes(400_000));
@@ -216,7 +216,7 @@ fn put(env: &TestEnvironment, said: &mut Said) {
     said.run(env, "policy max-size", &["10TB"]);
 }
 
-/// Numbers, and the same a little changed.
+/// Numbers, and a slightly changed version of them.
 fn deltas(env: &TestEnvironment, said: &mut Said) {
     for steps in 0..2 {
         env.write("in/weights", crate::deltas::weights(steps));
@@ -326,12 +326,12 @@ fn clusters(env: &TestEnvironment, said: &mut Said) {
             ],
         );
     }
-    // What was dropped is still there.
+    // The directory of a dropped checkpoint still exists.
     let again = ["steps", "project/demo/steps", "--done", "DONE", "--once"];
     said.run(env, "watch", &again);
 }
 
-/// A cache of kernels here and one in a ref: entries of all states, and one under whose key both have something.
+/// A local cache of kernels and one in a ref: entries in all states, and one key with different entries in both.
 fn compile_caches(env: &TestEnvironment, said: &mut Said) {
     let text = "about = \"\"\nstale = \"1h\"\n[[entry]]\npath = \"{kind}/{key}\"\n\
                 needs = [{ files = [\"ok\"], bytes = 0 }]\nfailed = [\"log\"]\nlocks = [\"*.lock\"]\nkeys = [\"flags\"]\n";
@@ -417,7 +417,7 @@ fn space(env: &TestEnvironment, said: &mut Said) {
     env.write("small/file", "small");
     env.ok(["put", "small", "project/other/small"]);
     env.ok(["rm", "project/demo", "--yes"]);
-    // First only marked, then deleted.
+    // Condemned first, then deleted.
     said.run(env, "gc", &["--min-age", "0"]);
     said.run(env, "gc", &["--min-age", "0"]);
     said.run(env, "gc", &["--min-age", "0", "--grace", "0"]);
@@ -481,7 +481,7 @@ fn every_verb_prints_what_the_document_says() {
     assert!(offences.is_empty(), "\n{}", offences.join("\n"));
 }
 
-/// Those print bytes as they are, or text for a program that has a form of its own for it.
+/// These print raw bytes, or text in the format of another program.
 const WITHOUT_JSON: [&str; 4] = ["cat", "completions", "man", "run"];
 
 #[test]

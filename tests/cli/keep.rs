@@ -1,4 +1,4 @@
-//! What `--keep` does not take says why.
+//! Why some verbs do not support `--keep`.
 
 use support::environment;
 

@@ -1,4 +1,4 @@
-//! Layouts of `store run` as they are configured: what can only be a mistake is told before the command starts.
+//! Layouts of `store run` in the configuration: obvious mistakes are reported before the command starts.
 
 use support::environment;
 

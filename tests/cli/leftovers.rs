@@ -1,4 +1,4 @@
-//! What a job leaves in a cache of `store run` never keeps the next one from running; what is no cache is refused.
+//! What a job leaves in a cache of `store run` never stops the next run; a directory that is not a cache is refused.
 
 use std::fs;
 
@@ -66,7 +66,7 @@ fn a_link_out_of_a_cache_stays_a_link_and_the_next_job_starts() {
     }
 }
 
-/// A cache of a hub's client has files behind links; one that leads nowhere is left out by itself.
+/// A cache of a hub's client links to its files. A link with a missing target is left out alone.
 #[test]
 fn a_payload_that_leads_nowhere_is_left_out_and_named() {
     let env = environment!();
@@ -100,7 +100,7 @@ fn what_looks_like_credentials_is_left_out_by_itself_and_the_next_job_starts() {
     );
     assert!(left.stderr.contains(&hint), "{left}");
     assert_eq!(newest(&env, REF), ["a", "sub", "z"]);
-    // The job's own failure is what its exit code tells.
+    // The exit code shows the job's own failure.
     let own = run_in(&env, "base", "exit 7");
     assert_eq!(own.code, Some(7), "{own}");
     let next = run_in(
@@ -117,7 +117,7 @@ fn what_looks_like_credentials_is_left_out_by_itself_and_the_next_job_starts() {
     assert!(
         env.path("base/project/.netrc").exists() && env.path("base/project/.ssh/known").exists()
     );
-    // What it says is true.
+    // The command in the hint works.
     let dir = env.path("base/project").display().to_string();
     let taken = env.store([
         "save",
@@ -134,7 +134,7 @@ fn what_looks_like_credentials_is_left_out_by_itself_and_the_next_job_starts() {
     assert!(newest(&env, REF).contains(&"sub/notes".to_owned()));
 }
 
-/// Whatever stands in for what was left out, the file of the job stays.
+/// Whatever the version has in place of a file that was left out, the job's file stays.
 #[test]
 fn what_was_left_out_is_not_replaced_by_what_the_version_has() {
     let env = environment!();
@@ -157,7 +157,7 @@ fn what_was_left_out_is_not_replaced_by_what_the_version_has() {
     assert_eq!(fs::read_to_string(notes).unwrap().trim_end(), secret);
 }
 
-/// A base that was begun empty is no tree yet: there, too, what could not be saved stays.
+/// A cache that began empty is not a tree yet. There, too, unsaved files stay.
 #[test]
 fn what_was_left_out_of_a_begun_cache_is_not_replaced_either() {
     let env = environment!();
@@ -183,12 +183,12 @@ fn what_was_left_out_of_a_begun_cache_is_not_replaced_either() {
     assert_eq!(env.ok(["cat", &format!("{REF}:notes")]), "plain\n");
 }
 
-/// Root writes to what it may not: the file of the pool, which other trees share.
+/// Root can write to read-only files: here to a pool file, which other trees share.
 #[test]
 fn what_was_written_through_a_link_is_left_out_and_the_next_job_starts() {
     let env = environment!();
     let big = "cd $STORE_PROJECT_CACHE_DIR; head -c 100000 /dev/zero > big";
-    // In a base of its own the tree is made of links.
+    // In another base, the tree is made of links.
     for (base, script) in [("base", big), ("other", "true")] {
         let done = run_in(&env, base, script);
         assert_eq!(done.code, Some(0), "{done}");
@@ -207,7 +207,7 @@ fn what_was_written_through_a_link_is_left_out_and_the_next_job_starts() {
     }
 }
 
-/// A job whose home is its cache leaves what homes hold.
+/// A job whose home is its cache leaves the usual files of a home directory.
 #[test]
 fn a_cache_that_looks_like_a_home_is_a_cache() {
     let env = environment!();
@@ -221,7 +221,7 @@ fn a_cache_that_looks_like_a_home_is_a_cache() {
     }
 }
 
-/// A base that `materialize` would refuse, or in which something else lies, is none of a new project either.
+/// A base that `materialize` would refuse, or that has other files, is refused for a new project, too.
 #[test]
 fn a_base_that_is_something_else_is_refused_before_anything_is_made() {
     let env = environment!();
@@ -282,7 +282,7 @@ fn a_base_that_is_something_else_is_refused_before_anything_is_made() {
         );
         assert_eq!(env.path(base).exists(), before, "{base}");
     }
-    // What the hint says.
+    // Follows the hint.
     let own = env.path("own/project").display().to_string();
     env.ok(["save", &own, REF, "--base", "0"]);
     let taken = env.ok([
@@ -299,8 +299,8 @@ fn a_base_that_is_something_else_is_refused_before_anything_is_made() {
     assert_eq!(taken, "mine");
 }
 
-/// A run that is killed while it brings a cache to the newest version leaves a tree of no one version, which the next one
-/// sets right before it saves what was left.
+/// A run that is killed during the update of its cache leaves a tree that matches no version. The next run finishes the
+/// update before it saves what was left.
 #[test]
 fn a_run_that_was_killed_on_its_way_to_the_newest_version_keeps_no_other_out() {
     let env = environment!();
@@ -314,7 +314,7 @@ fn a_run_that_was_killed_on_its_way_to_the_newest_version_keeps_no_other_out() {
     for at in [12, 16, 20, 24, 28] {
         let text = format!("other{at}");
         assert_eq!(run_in(&env, "other", &many(&text)).code, Some(0));
-        // What a job made before it was killed is saved by the next run.
+        // The next run saves what a job made before it was killed.
         let own = format!("echo own > $STORE_PROJECT_CACHE_DIR/own{at}; kill -9 $PPID");
         assert_eq!(run_in(&env, "base", &own).code, None);
         assert_eq!(

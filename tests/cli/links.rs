@@ -1,5 +1,5 @@
-//! Symlinks on their way in and out: what is kept, what is followed, and what is refused rather than kept
-//! silently empty.
+//! Symlinks in puts and gets: which are kept, which are followed, and which are refused so that nothing is silently
+//! empty.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -62,13 +62,13 @@ fn a_tree_of_links_that_lead_out_is_refused_or_followed() {
         fs::read_to_string(env.path("out/sub/two.txt")).unwrap(),
         "second"
     );
-    // What was asked for by name is kept as it is.
+    // On request, links are kept as they are.
     env.ok(["put", "--no-check", &snapshot, "project/demo/as-it-is"]);
     assert!(
         env.ok(["ls", "-r", "project/demo/as-it-is:"])
             .contains("../../blobs/one")
     );
-    // The whole repository needs nothing of that.
+    // The whole repository needs no special treatment.
     env.ok([
         "put",
         "--profile",
@@ -93,7 +93,7 @@ fn single_links_that_lead_out_are_kept_and_counted() {
         put.stderr.contains("note: 2 symlinks (dead, out): led out of source, kept as links; --dereference takes what they lead to"),
         "{put}"
     );
-    // `a/out` leads to `source/beside`, which is inside and not there.
+    // `a/out` leads to the missing `source/beside`, which would be inside.
     assert!(!put.stderr.contains("a/out"), "{put}");
 }
 
@@ -160,7 +160,7 @@ fn absolute_links_into_the_source_let_the_tree_move() {
         fs::read_link(env.path("kept/self")).unwrap(),
         env.path("alias/cache")
     );
-    // A tree that was put as it is differs in nothing either.
+    // A tree with its links kept has no differences either.
     assert_eq!(env.ok(["diff", "project/demo/kept", "data/cache"]), "");
 }
 
@@ -185,7 +185,7 @@ fn directories_are_followed_but_not_for_ever() {
             "beside"
         );
     }
-    // A directory that holds the store is not taken into it.
+    // A directory that contains the store is not followed.
     link(&env, "..", "source/up");
     let refused = env.store(["put", "--dereference", "source", REF]);
     assert_eq!(refused.code, Some(2), "{refused}");
@@ -194,7 +194,7 @@ fn directories_are_followed_but_not_for_ever() {
         "{refused}"
     );
     fs::remove_file(env.path("source/up")).unwrap();
-    // One that leads back.
+    // A cycle.
     link(&env, "../source", "ring/back");
     link(&env, "../ring", "source/up");
     let refused = env.store(["put", "--dereference", "source", REF]);
@@ -206,7 +206,7 @@ fn directories_are_followed_but_not_for_ever() {
         "{refused}"
     );
     fs::remove_file(env.path("source/up")).unwrap();
-    // Links that double level by level.
+    // Links that double at each level.
     for level in 0..20 {
         for name in ["a", "b"] {
             link(
@@ -225,7 +225,7 @@ fn directories_are_followed_but_not_for_ever() {
         "{refused}"
     );
     fs::remove_file(env.path("source/levels")).unwrap();
-    // One that leads nowhere.
+    // A link with a missing target.
     link(&env, "../gone", "source/gone");
     let refused = env.store(["put", "--dereference", "source", REF]);
     assert_eq!(refused.code, Some(3), "{refused}");
@@ -246,7 +246,7 @@ fn an_exclude_that_leaves_nothing_is_a_mistake() {
     );
     let refused = env.store(["put", "--exclude", "a", "source", REF]);
     assert_eq!(refused.code, Some(2), "{refused}");
-    // What has nothing anyway is taken as it is.
+    // An empty directory is stored as it is.
     fs::create_dir(env.path("empty")).unwrap();
     env.ok(["put", "--exclude", "*", "empty", REF]);
 }
@@ -299,7 +299,7 @@ fn a_ref_that_is_being_rewritten_is_read_again() {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // As clients do it that empty the file before they write it.
+            // Some clients truncate the file before they write it.
             while !over.load(Ordering::Relaxed) {
                 let file = fs::File::create(&main).unwrap();
                 std::thread::sleep(Duration::from_millis(5));
@@ -320,7 +320,7 @@ fn a_ref_that_is_being_rewritten_is_read_again() {
     assert_eq!(refused.code, Some(4), "{refused}");
 }
 
-/// In a directory that all write to, another user plants links at names that are known beforehand.
+/// In a directory that everybody may write to, another user plants links with predictable names.
 #[test]
 fn a_planted_link_says_nothing_of_what_is_written() {
     let env = environment!();
@@ -341,7 +341,7 @@ fn a_planted_link_says_nothing_of_what_is_written() {
             return;
         }
     }
-    // One that ends badly keeps the rest of the file.
+    // A failed run keeps the rest of the file.
     let failed = env.store(["gc", "--store", "nowhere", "--metrics-file", "all/x.prom"]);
     assert_ne!(failed.code, Some(0), "{failed}");
     let told = fs::read_to_string(all.join("x.prom")).unwrap();
@@ -359,7 +359,7 @@ fn a_planted_link_says_nothing_of_what_is_written() {
         assert!(!all.join(name).is_symlink(), "{name}");
     }
     assert_eq!(fs::read_to_string(env.path("mine")).unwrap(), "kept");
-    // One's own is there on purpose.
+    // The user's own link is intentional.
     symlink("../mine", all.join("own.prom")).unwrap();
     env.ok(["gc", "--metrics-file", "all/own.prom"]);
     assert!(

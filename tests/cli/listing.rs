@@ -1,4 +1,4 @@
-//! ls and diff: what is there, and what is different.
+//! ls and diff.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -186,7 +186,7 @@ fn two_versions_are_compared() {
     ");
 }
 
-/// Two versions of a file that kept other things of it.
+/// Two versions of a file with different kept metadata.
 pub(crate) fn two_kept(env: &TestEnvironment) {
     use std::os::unix::fs::PermissionsExt;
     let put = ["put", "in", REF, "--keep", "modes,xattrs"];
@@ -316,7 +316,7 @@ fn what_was_used_last_comes_first() {
         env.ok(["put", "in", &format!("team/all/{name}")]);
     }
     env.ok(["put", "in", "project/other/x"]);
-    // A day ahead counts, since clocks differ: so `c` was used after all that is of today.
+    // A use a day ahead counts, since clocks differ. So `c` was used after everything of today.
     let uses = env.path("home/.local/share/store/uses");
     env.ok(["get", "team/all/c", "out"]);
     let use_of_c = std::fs::read_dir(&uses).unwrap().next().unwrap().unwrap();
@@ -342,7 +342,7 @@ fn what_was_used_last_comes_first() {
     assert_eq!(namespaces[1]["namespace"], "project/other");
 }
 
-/// What the command prints on a terminal of so many columns.
+/// The output of the command on a terminal with this many columns.
 fn on_terminal(env: &TestEnvironment, columns: u16, words: &[&str]) -> String {
     use std::io::Read;
     let main = rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR).unwrap();
@@ -362,7 +362,7 @@ fn on_terminal(env: &TestEnvironment, columns: u16, words: &[&str]) -> String {
     let mut child = command.stdout(open()).spawn().unwrap();
     drop(command);
     let mut printed = Vec::new();
-    // It ends by an error, once nobody has the other side.
+    // The read ends with an error after the other side is closed.
     let _ended = std::fs::File::from(main).read_to_end(&mut printed);
     assert!(child.wait().unwrap().success());
     String::from_utf8(printed).unwrap().replace("\r\n", "\n")
@@ -388,7 +388,7 @@ fn a_long_message_is_cut_on_a_terminal_and_nowhere_else() {
         assert!(whole.contains(long), "{whole}");
         let json = on_terminal(&env, 120, &[words, &["--json"]].concat());
         assert!(json.contains(long), "{json}");
-        // A terminal that does not say how wide it is gets all of it.
+        // On a terminal of unknown width, nothing is cut.
         assert!(on_terminal(&env, 0, words).contains(long));
     }
 }

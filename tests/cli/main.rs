@@ -1,4 +1,4 @@
-//! The command as a person meets it: arguments, output, exit codes.
+//! Tests of the command: arguments, output, exit codes.
 #![cfg(test)]
 
 mod broken_off;

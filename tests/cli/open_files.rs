@@ -1,8 +1,8 @@
-//! Few open files are allowed: what takes more of them than there are takes turns.
+//! With a low limit of open files, work that needs more is done in turns.
 
 use support::{Finished, TestEnvironment, environment};
 
-/// Runs the command where so many files may be open, and no more on request.
+/// Runs the command with this soft and hard limit of open files.
 fn with_limit(env: &TestEnvironment, limit: u32, arguments: &str) -> Finished {
     let program = env.command(["x"]).get_program().to_owned();
     let script = format!("ulimit -Sn {limit} && ulimit -Hn {limit} && exec \"$0\" {arguments}");

@@ -1,4 +1,5 @@
-//! Where the store is: a flag beats the environment, which beats the configuration, which beats the home.
+//! How the store is found: a flag overrides the environment, which overrides the configuration, which overrides the
+//! home.
 
 use support::{TestEnvironment, check, environment};
 

@@ -1,4 +1,4 @@
-//! Directories of other users in places where everybody may write.
+//! Directories of other users at paths where everybody may write.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 
@@ -8,7 +8,7 @@ use crate::run::{REF, run};
 
 const STRANGER: u32 = 4_242;
 
-/// A directory as `/tmp` is, with one in it that somebody else made for everybody.
+/// A directory like `/tmp`, with a directory in it that another user made for everybody.
 fn planted(env: &TestEnvironment, path: &str) {
     let dir = env.path(path);
     std::fs::create_dir_all(&dir).unwrap();
@@ -34,7 +34,7 @@ fn a_run_takes_no_cache_that_a_stranger_made() {
         );
     }
     assert_ne!(env.store(["ls", REF]).code, Some(0));
-    // Root's own and those of the directory's owner are no strangers.
+    // Root and the owner of the directory are trusted.
     chown(env.path("base/project"), Some(0), None).unwrap();
     std::fs::remove_file(env.path("base/project/file")).unwrap();
     env.ok(run(&[], "true"));

@@ -1,4 +1,4 @@
-//! Rules and limits that nobody means.
+//! Rules and limits that make no sense are refused.
 
 use support::environment;
 

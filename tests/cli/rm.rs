@@ -1,4 +1,4 @@
-//! What is removed below a ref, what that gives back, and what comes back.
+//! Removing paths of a ref: what it frees, and how it is undone.
 
 use std::fs;
 
@@ -75,7 +75,7 @@ fn paths_go_as_a_new_version_and_the_old_one_stays() {
         ["data/c.bin", "data/notes.txt", "models/b.bin"]
     );
     assert_eq!(files(&env, &format!("{REF}@1")).len(), 5);
-    // What is left comes out with its times.
+    // The remaining entries keep their times.
     env.ok(["get", REF, "out"]);
     let time = |path: &str| fs::metadata(env.path(path)).unwrap().modified().unwrap();
     for path in ["data/c.bin", "models/b.bin", "data", ""] {
@@ -133,7 +133,7 @@ fn filters_take_what_fits_all_of_them() {
     assert_eq!(files(&env, REF).len(), 4);
 }
 
-/// As `rm` does it: only what is named goes, and a link goes by its name alone.
+/// As in `rm`, only named entries are removed, and links are matched by name only.
 #[test]
 fn directories_stay_when_they_are_empty_and_links_have_no_age() {
     let env = site();
@@ -181,7 +181,7 @@ fn a_path_in_a_directory_that_goes_goes_with_it() {
 #[test]
 fn what_a_dry_run_says_is_given_back_is_what_is_given_back() {
     let env = site();
-    // Another ref has one of the two.
+    // Another ref has one of the two files.
     env.ok(["put", "in/models/a.bin", "project/demo/other"]);
     let gc = |env: &TestEnvironment| {
         let words = ["gc", "--grace", "0", "--min-age", "0", "--max-unused", "0"];
@@ -203,7 +203,7 @@ fn what_a_dry_run_says_is_given_back_is_what_is_given_back() {
     env.ok(["rm", &format!("{REF}:models")]);
     env.ok(["rm", &format!("{REF}@1")]);
     let after = gc(&env);
-    // Beside the files there are the trees that name them.
+    // The trees that name the files are freed as well.
     assert!(
         (frees..frees + 2000).contains(&(before - after)),
         "{before} {after} {frees}"
@@ -323,7 +323,7 @@ fn what_came_back_is_as_old_as_it_was() {
     }
     env.ok(["rm", &format!("{REF}@1")]);
     env.ok(["undo"]);
-    // Once more: what came back is dropped, and comes back.
+    // A restored version can be dropped and restored again.
     env.ok(["rm", &format!("{REF}@5")]);
     let back = env.ok(["undo"]);
     assert!(back.contains("cache@5 is back, as @7"), "{back}");
@@ -337,12 +337,12 @@ fn what_came_back_is_as_old_as_it_was() {
         .map(|version| version["version"].as_u64().unwrap())
         .collect();
     numbers.sort_unstable();
-    // The last two that were put, and copies of the newest.
+    // The last two versions that were put, and copies of the newest.
     assert_eq!(numbers, [3, 4, 6, 8]);
     assert_eq!(env.ok(["cat", &format!("{REF}:number")]), "4");
 }
 
-/// Of two that were used on one day the one that was put first goes first, also when it came back.
+/// Of two refs used on the same day, the one that was put first is evicted first, even if it was restored.
 #[test]
 fn a_limit_of_size_takes_what_came_back_for_as_old_as_it_was() {
     let env = environment!();

@@ -1,4 +1,4 @@
-//! put and get: what went in comes out.
+//! put and get: the result equals the original.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,4 +1,4 @@
-//! Commands with the caches of their project: where these are, what is saved, signals, exit codes.
+//! Commands with the caches of their project: directories, saves, signals, exit codes.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -15,7 +15,7 @@ pub(crate) fn run<'a>(options: &[&'a str], script: &'a str) -> Vec<&'a str> {
     [&before, options, &command].concat()
 }
 
-/// The files of the newest version, with what is in them.
+/// The files of the newest version, with their content.
 pub(crate) fn newest(env: &TestEnvironment, name: &str) -> Vec<String> {
     let listed = env.ok(["ls", name, "--recursive", "--json"]);
     let entries = listed
@@ -37,7 +37,7 @@ pub(crate) fn start(env: &TestEnvironment, options: &[&str], script: &str) -> Ch
     command.spawn().unwrap()
 }
 
-/// Reads a line of what the command says.
+/// Reads a line of the command's output.
 pub(crate) fn line(child: &mut Child) -> String {
     let mut said = String::new();
     let out = child.stdout.as_mut().unwrap();
@@ -84,7 +84,7 @@ fn jobs_find_what_others_left_wherever_they_run() {
         "cat $STORE_PROJECT_CACHE_DIR/one; echo two > $STORE_PROJECT_CACHE_DIR/two",
     ];
     assert_eq!(env.ok(elsewhere), "one\n");
-    // What was begun empty is a tree of the ref from the second run on.
+    // A directory that began empty is a tree of the ref from the second run on.
     let again = env.ok(run(&[], "cat $STORE_PROJECT_CACHE_DIR/one $STORE_PROJECT_CACHE_DIR/two; rm $STORE_PROJECT_CACHE_DIR/one"));
     assert_eq!(again, "one\ntwo\n");
     assert_eq!(newest(&env, REF), ["two=two"]);
@@ -146,7 +146,7 @@ fn the_exit_code_is_that_of_the_command() {
         "echo kept > $STORE_PROJECT_CACHE_DIR/kept; exit 7",
     ));
     assert_eq!(failed.code, Some(7), "{failed}");
-    // What a job made before it failed is worth keeping.
+    // Files that a job made before it failed are saved.
     assert_eq!(newest(&env, REF), ["kept=kept"]);
     let killed = env.store(run(&[], "kill -9 $$"));
     assert_eq!(killed.code, Some(137), "{killed}");
@@ -178,7 +178,7 @@ fn a_termination_reaches_the_command_and_what_it_made_is_saved() {
     assert_eq!(newest(&env, REF), ["early=early", "late=late"]);
 }
 
-/// A command that does not end when it is asked to is saved beside it, before somebody kills all of it.
+/// A command that ignores the request to stop is saved while it runs, before everything is killed.
 #[test]
 fn a_command_that_will_not_end_is_saved_within_its_grace() {
     let env = environment!();
@@ -206,7 +206,7 @@ fn it_is_saved_meanwhile_where_that_is_asked_for() {
     while env.store(["ls", REF]).code != Some(0) {
         assert!(child.try_wait().unwrap().is_none(), "ended too soon");
     }
-    // Killed, it has what was saved; the rest is there for the next run.
+    // After the kill, the ref has what was saved; the next run saves the rest.
     env.write("base/project/two", "2");
     child.kill().unwrap();
     child.wait().unwrap();
@@ -237,7 +237,7 @@ fn a_cache_that_is_elsewhere_is_named_or_brought() {
         "{refused}"
     );
     env.ok(["put", "in", "team/vision/cache", "--store", "h200"]);
-    // A cluster that has lost its log is not one that has nothing.
+    // A cluster that has lost its log must not count as empty.
     fs::rename(env.path("there/log"), env.path("log")).unwrap();
     let unknown = env.store(run(&["--fallback", "h200"], "echo never"));
     assert!(
@@ -312,7 +312,7 @@ fn a_job_that_deletes_its_cache_leaves_a_fifo_or_a_token_loses_nothing_of_others
             .contains("is empty, and project/llama/cache@1 is not"),
         "{emptied}"
     );
-    // The options that a hint names are there.
+    // The options in a hint must exist.
     let hint = format!("`store save {} {REF}`", env.path("base/project").display());
     assert!(emptied.stderr.contains(&hint), "{emptied}");
     let next = env.ok(run(&[], "cat $STORE_PROJECT_CACHE_DIR/a"));
@@ -326,7 +326,7 @@ fn a_job_that_deletes_its_cache_leaves_a_fifo_or_a_token_loses_nothing_of_others
     assert_eq!(pipe.code, Some(6), "{pipe}");
     assert!(pipe.stderr.contains("pipe: expected a file"), "{pipe}");
     assert_eq!(newest(&env, REF), ["a=a", "b=b"]);
-    // The job's own failure is what its exit code tells.
+    // The exit code shows the job's own failure.
     let failed = env.store(run(&[], "rm -r $STORE_PROJECT_CACHE_DIR; exit 9"));
     assert_eq!(failed.code, Some(9), "{failed}");
 }
@@ -375,7 +375,7 @@ fn a_team_cache_that_cannot_be_saved_is_a_warning() {
     assert_eq!(none.code, Some(3), "{none}");
 }
 
-/// What somebody changed between two runs is neither lost nor taken for what a run left.
+/// A change between two runs is neither lost nor mistaken for leftovers of a run.
 #[test]
 fn what_was_changed_between_runs_is_kept_and_saved_by_the_next() {
     let env = environment!();
@@ -408,12 +408,12 @@ fn a_base_of_another_project_is_refused() {
             other.stderr.contains("holds project/llama/cache"),
             "{other}"
         );
-        // The second time it is a tree of that ref.
+        // In the second round, the directory is a tree of the ref.
         env.ok(run(&[], "true"));
     }
 }
 
-/// A run that was killed before anything was saved, of a project that another job has made meanwhile.
+/// The first run was killed before any save, and another job has created the ref meanwhile.
 #[test]
 fn what_a_killed_first_run_left_is_saved_into_what_others_made() {
     let env = environment!();

@@ -1,4 +1,4 @@
-//! The directories of runs: what they hold, whose it is, and what comes of it when refs, stores or they themselves go.
+//! Base directories of runs: what they hold, who owns them, and what happens when refs, stores or bases are removed.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use support::{TestEnvironment, environment};
 use crate::run::{REF, line, newest, run};
 use crate::run_compiles::{CONFIG, compile, neuron_layout};
 
-/// Two bases that change one path: each has the other's from its next run on, and takes nothing back.
+/// Two bases change the same path: each gets the other's change in its next run, and reverts nothing.
 #[test]
 fn what_a_run_saved_is_not_taken_back_from_others_later() {
     let env = environment!();
@@ -66,7 +66,7 @@ fn no_store_is_made_in_the_place_of_one_that_is_away() {
         );
         assert!(!store.exists() && !env.path("ran").exists(), "{refused}");
     }
-    // Nor does another one get what belongs to the first.
+    // Another store does not get the files of the first one either.
     env.ok(["init"]);
     let refused = env.store(run(&[], "touch ran"));
     assert_eq!(refused.code, Some(5), "{refused}");
@@ -80,7 +80,7 @@ fn no_store_is_made_in_the_place_of_one_that_is_away() {
     assert_eq!(newest(&env, REF), ["a=a", "b=b"]);
 }
 
-/// What a killed run left belongs to the store that it ran with.
+/// What a killed run left belongs to the store that it used.
 #[test]
 fn another_store_does_not_get_what_a_killed_run_left() {
     let env = environment!();
@@ -123,7 +123,7 @@ fn another_store_does_not_get_what_a_killed_run_left() {
     assert_eq!(shared(&["cat", &format!("{REF}:new")]).stdout, b"new\n");
 }
 
-/// The store that a run began with is the one that it saves to.
+/// A run saves to the store that it began with.
 #[test]
 fn a_store_that_takes_the_place_of_another_meanwhile_gets_nothing() {
     let env = environment!();
@@ -147,7 +147,7 @@ fn a_store_that_takes_the_place_of_another_meanwhile_gets_nothing() {
     assert_eq!(found.stdout, b"work\n");
 }
 
-/// Nor does it get what the command compiled, be there a cache of the project that could be saved or not.
+/// The other store does not get compiled entries either, with or without a cache of the project to save.
 #[test]
 fn what_was_compiled_goes_to_no_other_store_either() {
     let env = environment!();
@@ -167,13 +167,13 @@ fn what_was_compiled_goes_to_no_other_store_either() {
     assert_eq!(shared(&["ls", "project/llama"]).code, Some(3));
     fs::rename(env.path("shared"), env.path("other")).unwrap();
     fs::rename(env.path("away"), env.path("shared")).unwrap();
-    // The next run there gives it to the store that it belongs to.
+    // The next run with the right store pushes them.
     let next = shared(&run(&["--layout", "trn"], "true"));
     assert_eq!(next.code, Some(0), "{next}");
     assert!(next.stderr.contains("0 added by it, 1 pushed"), "{next}");
 }
 
-/// Two versions of a file: one that a killed run left, and one that somebody saved after that.
+/// Two versions of a file: one that a killed run left, and one that was saved after that.
 fn left_and_saved(leaves: &str, saves: &str) -> TestEnvironment {
     let env = environment!();
     env.ok(run(
@@ -220,7 +220,7 @@ fn what_a_killed_run_left_names_what_others_changed_too() {
         history.contains("job killed; changed here and in @2: f"),
         "{history}"
     );
-    // Machines are told as well.
+    // The same report in JSON.
     let env = left_and_saved(&write("A"), &theirs);
     let told = env.store([&["--json"], &run(&[], "true")[..]].concat());
     assert!(
@@ -279,7 +279,7 @@ fn a_ref_that_was_removed_comes_back_with_a_word() {
         assert!(told.stderr.contains(words), "{told}");
     }
     assert_eq!(newest(&env, REF), ["a=a"]);
-    // Nor is there a word where it begins anew.
+    // There is also no message when the base is new.
     env.ok(["rm", REF, "--yes"]);
     fs::remove_dir_all(env.path("base")).unwrap();
     let told = env.store(run(&[], "true"));
@@ -307,7 +307,7 @@ fn a_cluster_that_has_nothing_either_is_named() {
     env.ok(["init", "there"]);
     env.ok(["cluster", "add", "h200", "there"]);
     for other in [false, true] {
-        // The one time the cluster has nothing at all, the other time only the project's.
+        // In the first round the cluster has nothing, in the second only the project's cache.
         let options = ["--fallback", "h200", "--team", "vision"];
         if other {
             env.write("in/file", "far");

@@ -1,4 +1,4 @@
-//! Compile caches of commands that run with the caches of their project: pulled before, pushed after.
+//! Compile caches of `store run`: pulled before the command, pushed after it.
 
 use std::fs;
 use std::path::Path;
@@ -17,20 +17,20 @@ pub(crate) fn neuron_layout(own: &str, others: &str) -> String {
     )
 }
 
-/// How a shell prints the beginning of a NEFF: 24 bytes of header, and 288 of data.
+/// The beginning of a NEFF for `printf`: 24 bytes of header, and 288 of data.
 pub(crate) const HEAD: &str = r"\2\0\0\0\0\0\0\0\30\0\0\0\0\0\0\0\40\1\0\0\0\0\0\0";
 
-/// What a job runs to compile a key.
+/// The shell script of a job that compiles a key.
 pub(crate) fn compile(key: &str) -> String {
     format!(
         "d=$NEURON/neuronxcc-2.21/MODULE_{key}; mkdir -p $d; touch $d/model.done; {{ printf '{HEAD}'; seq 99; }} > $d/model.neff"
     )
 }
 
-/// Where the configuration of an environment is.
+/// The configuration file of an environment.
 pub(crate) const CONFIG: &str = "home/.config/store/config.toml";
 
-/// A job that is asked to end has time to give what it compiled to others, as it has for its cache.
+/// A job that is asked to stop has time to push compiled entries, as it has for its cache.
 #[test]
 fn compile_caches_of_a_job_that_is_asked_to_end_are_pushed() {
     let env = environment!();
@@ -49,7 +49,7 @@ fn compile_caches_of_a_job_that_is_asked_to_end_are_pushed() {
     assert!(listed.contains("MODULE_1+a/model.neff"), "{listed}");
 }
 
-/// Whether the file system of a directory tells that a file was read.
+/// Whether the file system of a directory updates access times.
 fn tells_of_reading(dir: &Path) -> bool {
     let path = dir.join("probe");
     fs::write(&path, "x").unwrap();
@@ -62,7 +62,7 @@ fn tells_of_reading(dir: &Path) -> bool {
     after > before + Duration::from_secs(60)
 }
 
-/// What is there and what was pulled is no compile less, until somebody reads it.
+/// An existing or pulled entry saves no compile until it is read.
 #[test]
 fn a_hit_is_an_entry_that_the_command_read() {
     let env = environment!();
@@ -81,7 +81,7 @@ fn a_hit_is_an_entry_that_the_command_read() {
     let command = ["--", "/bin/sh", "-c", &script];
     for (base, host, told) in [
         ("other", "home-b", (3, 3, 1, 1, 1)),
-        // What was there from before is a hit, and no compile that a ref has saved.
+        // An entry that existed before is a hit, but no ref has saved a compile.
         ("base", "home", (4, 1, 2, 1, 0)),
     ] {
         let words = [
@@ -121,7 +121,7 @@ fn a_hit_is_an_entry_that_the_command_read() {
     }
 }
 
-/// Where no file is told to be read, nobody knows what was.
+/// Without access times, reads are unknown.
 #[test]
 fn where_the_file_system_does_not_tell_of_reading_nothing_is_said_of_hits() {
     let env = environment!();
@@ -153,7 +153,7 @@ fn where_the_file_system_does_not_tell_of_reading_nothing_is_said_of_hits() {
     assert!(done.stderr.contains(told), "{done}");
 }
 
-/// Two jobs of two projects: the second one finds what the first one compiled, and adds what it compiles itself.
+/// Two jobs of two projects: the second one finds what the first one compiled, and adds its own entries.
 #[test]
 fn compile_caches_are_pulled_before_a_job_and_pushed_after_it() {
     let env = environment!();
@@ -188,7 +188,7 @@ fn compile_caches_are_pulled_before_a_job_and_pushed_after_it() {
     ];
     let second = env.store(words.iter().chain(&command));
     assert_eq!(second.code, Some(0), "{second}");
-    // It only looked whether there was one.
+    // The command only checked that the entry exists.
     for told in [
         "1 entry there before the command (1 pulled), ",
         "1 added by it, 2 pushed",
@@ -196,7 +196,7 @@ fn compile_caches_are_pulled_before_a_job_and_pushed_after_it() {
         assert!(second.stderr.contains(told), "{second}");
     }
 
-    // Both are written down.
+    // Both runs are recorded.
     let told = fs::read_to_string(env.path("home/.local/state/store/compiles.jsonl")).unwrap();
     assert_eq!(told.matches("\"added\":1}").count(), 2, "{told}");
     assert!(
@@ -205,7 +205,7 @@ fn compile_caches_are_pulled_before_a_job_and_pushed_after_it() {
         )
     );
 
-    // A ref that must not be pushed to is named before the command starts.
+    // A ref that must not be pushed to is reported before the command starts.
     env.write(CONFIG, neuron_layout("team/speech/neff", ""));
     let refused = env.store(run(&["--layout", "trn"], "touch started"));
     assert_eq!(refused.code, Some(2), "{refused}");

@@ -1,10 +1,10 @@
-//! Jobs of people who may read the store and not write to it.
+//! Runs of users who may read the store but not write to it.
 
 use support::{Finished, TestEnvironment, environment, with_mounts};
 
 use crate::run::{REF, newest, run};
 
-/// A run on a store that is mounted read-only.
+/// A run with a store that is mounted read-only.
 fn reading(env: &TestEnvironment, script: &str) -> Finished {
     let store = env.path("home/.local/share/store");
     let store = store.display();
@@ -23,7 +23,7 @@ fn who_changes_nothing_needs_no_right_to_write() {
         assert_eq!(done.code, Some(0), "{done}");
         assert_eq!(done.stdout, b"one\n", "{done}");
     }
-    // What is made all the same is named, and waits.
+    // New files are reported, and put on the list.
     let done = reading(&env, "echo two > $STORE_PROJECT_CACHE_DIR/two");
     assert_eq!(done.code, Some(1), "{done}");
     assert!(done.stderr.contains("not saved"), "{done}");

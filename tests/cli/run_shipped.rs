@@ -1,4 +1,4 @@
-//! Compile caches of the layouts that are shipped: whole entries reach other hosts, and nothing else does.
+//! Compile caches of built-in layouts: complete entries reach other hosts, and nothing else does.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -12,10 +12,10 @@ const NEURON: &str = "neuron/neuronxcc-2.21";
 const VLLM: &str = "vllm/torch_compile_cache/0123456789";
 const VLLM_NEURON: &str = "vllm/neuron/compile_cache/0123456789abcdef0123456789abcdef";
 
-/// What a job says of its cache, wherever its layout has that.
+/// Lists the job's cache, wherever the layout puts it.
 const LIST: &str = "cd $NEURON_COMPILE_CACHE_URL/.. && find . -type f | sort";
 
-/// The command on a host that remembers nothing of the others.
+/// The command on a host with its own home and base.
 fn command(env: &TestEnvironment, host: &str, options: &[&str], script: &str) -> Command {
     let base = format!("base-{host}");
     let before = [
@@ -50,7 +50,7 @@ fn of_store(env: &TestEnvironment, words: &[&str]) -> Finished {
     env.store([&["--store", "store"], words].concat())
 }
 
-/// What compilers leave: for each cache an entry that is complete, and others that failed or that nobody finished.
+/// What compilers leave: a complete entry in each cache, and failed or unfinished ones.
 fn compiles() -> String {
     format!(
         "cd $NEURON_COMPILE_CACHE_URL/.. && put() {{ mkdir -p $(dirname $1) && echo ${{2-x}} > $1; }}
@@ -67,7 +67,7 @@ fn compiles() -> String {
     )
 }
 
-/// Of these what another host is to find.
+/// What another host must find of them.
 fn complete() -> Vec<String> {
     [
         "data",
@@ -97,14 +97,14 @@ fn whole_entries_reach_other_hosts_and_failed_or_half_ones_nobody() {
         job(&env, "a", &options, &compiles());
         let found = job(&env, "b", &options, LIST);
         assert_eq!(listed(&found), complete(), "{layout}: {found}");
-        // Nor do those come by a job that has nothing else to add, or in the base that they lie in.
+        // Entries of other jobs are not pushed again by a job that adds nothing.
         job(&env, "a", &options, "true");
         let found = job(&env, "c", &options, LIST);
         assert_eq!(listed(&found), complete(), "{layout}: {found}");
     }
 }
 
-/// Nothing is told of caches, and no directory made for them, where nobody compiles.
+/// If nothing is compiled, there are no messages about compile caches, and no directories for them.
 #[test]
 fn who_compiles_nothing_is_told_nothing() {
     let env = environment!();
@@ -146,7 +146,7 @@ fn what_is_saved_beside_a_compiler_is_whole_and_what_it_leaves_when_it_is_killed
     child.kill().unwrap();
     child.wait().unwrap();
     env.write("go", "");
-    // It is left in that base, and stays there, whoever saves what else there is.
+    // The entry stays in its base, whichever save follows.
     env.write("base-a/project/late", "late");
     let mut pending = env.command(["--store", "store", "save", "--pending"]);
     pending.env("HOME", env.path("home-a"));
@@ -160,7 +160,7 @@ fn what_is_saved_beside_a_compiler_is_whole_and_what_it_leaves_when_it_is_killed
     assert_eq!(listed(&found), expected, "{found}");
 }
 
-/// Earlier programs saved compile caches with the cache of the project, file by file.
+/// Earlier versions of this program saved compile caches with the project's cache, file by file.
 #[test]
 fn what_was_saved_with_the_cache_before_is_still_there_but_for_what_failed() {
     let env = environment!();
@@ -194,7 +194,7 @@ fn what_was_saved_with_the_cache_before_is_still_there_but_for_what_failed() {
         assert_eq!(listed(&found), expected, "{found}");
         assert!(found.stderr.contains("MODULE_2+a: failed"), "{found}");
         assert!(found.stderr.contains("MODULE_3+a: incomplete"), "{found}");
-        // What is whole is an entry from now on; the version is what it was.
+        // Complete modules are entries from now on; the old version does not change.
         let entries = of_store(&env, &["ls", "-r", "project/llama/neff"]);
         let entries = String::from_utf8(entries.stdout).unwrap();
         assert!(entries.contains("MODULE_1+a/model.neff") && !entries.contains("MODULE_2"));
@@ -237,7 +237,7 @@ fn a_ref_of_something_else_is_not_taken_for_a_compile_cache() {
     );
 }
 
-/// Nothing of its cache is saved then, and it is known whose it is all the same.
+/// Nothing of the project's cache is saved then, but the base still belongs to the project.
 #[test]
 fn a_project_that_only_compiles_has_its_base_again() {
     let env = environment!();

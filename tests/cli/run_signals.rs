@@ -1,4 +1,4 @@
-//! Signals of runs: to the group, as a terminal and supervisors send them, and while what the command made is saved.
+//! Signals to runs: to the whole group, as from terminals and supervisors, and during a save.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
@@ -8,10 +8,10 @@ use support::{Finished, TestEnvironment, environment, under};
 
 use crate::run::{REF, line, newest, run, signal};
 
-/// A run that is a group of its own, with its command.
+/// Starts a run in a process group of its own.
 fn start(env: &TestEnvironment, script: &str) -> Child {
     let plain = env.command(run(&[], script));
-    // Whoever runs these tests may ignore it.
+    // The test runner may ignore SIGHUP.
     let mut command = under("env", ["--default-signal=HUP"], &plain);
     let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     piped.process_group(0).spawn().unwrap()
@@ -22,7 +22,7 @@ fn signal_group(child: &Child, signal: Signal) {
     kill_process_group(pid, signal).unwrap();
 }
 
-/// The command ends by its own signal, before the run has looked for the one that came to itself.
+/// The signal ends the command before the run has noticed its own signal.
 #[test]
 fn one_signal_to_the_group_ends_the_command_and_what_it_made_is_saved() {
     let signals = [
@@ -49,7 +49,7 @@ fn a_signal_while_it_is_saved_does_not_stop_that() {
     let script = "head -c 100000000 /dev/urandom > $STORE_PROJECT_CACHE_DIR/large; echo ready";
     let mut child = start(&env, script);
     assert_eq!(line(&mut child), "ready\n");
-    // The shell has ended when nobody but the run is left in the group; the save has begun, or is about to.
+    // By now the shell has ended, and the save has begun or is about to.
     std::thread::sleep(std::time::Duration::from_millis(100));
     signal(&child, Signal::TERM);
     let done = Finished::from(child.wait_with_output().unwrap());
@@ -57,7 +57,7 @@ fn a_signal_while_it_is_saved_does_not_stop_that() {
     assert!(env.ok(["ls", REF]).contains("large"), "{done}");
 }
 
-/// As `kill -QUIT` sends it.
+/// As `kill -QUIT` does.
 #[test]
 fn a_quit_of_the_run_alone_reaches_the_command_and_what_it_made_is_saved() {
     let env = environment!();

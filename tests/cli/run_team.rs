@@ -1,4 +1,4 @@
-//! A team's cache that cannot be made, brought or saved: a warning, and the command has all the rest.
+//! A team's cache that cannot be made, copied or saved causes a warning, and the command has everything else.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::run_compiles::CONFIG;
 
 const TEAM: &str = "team/vision/cache";
 
-/// Somebody in the team adds a file.
+/// Adds a file to the team's cache.
 fn add(env: &TestEnvironment, file: &str) {
     let script = format!("echo {file} > $STORE_TEAM_CACHE_DIR/{file}");
     let before = [
@@ -24,7 +24,7 @@ fn add(env: &TestEnvironment, file: &str) {
     env.ok([&before[..], &["--", "/bin/sh", "-c", &script]].concat());
 }
 
-/// A mount of its own, and one that it is in; with what an earlier run left there, and with nothing.
+/// The cache is a read-only mount or inside of one; with files of an earlier run, and without.
 #[test]
 fn a_team_cache_that_is_mounted_read_only_is_a_warning() {
     for (mounted, is_empty) in [
@@ -57,7 +57,7 @@ fn a_team_cache_that_is_mounted_read_only_is_a_warning() {
         let seen = if is_empty { "" } else { "one\n" };
         assert_eq!(String::from_utf8_lossy(&done.stdout), seen, "{done}");
         assert_eq!(newest(&env, REF), ["mine=mine"]);
-        // Where it can be written again all is as it would be.
+        // Once it is writable again, everything works.
         let next = env.store(run(&options, "/bin/ls $STORE_TEAM_CACHE_DIR"));
         let all = (next.code, &next.stdout[..]);
         assert_eq!(all, (Some(0), &b"one\ntwo\n"[..]), "{mounted}: {next}");
@@ -98,7 +98,7 @@ fn a_team_whose_quota_is_full_keeps_no_command_from_running() {
         }
     }
     assert_eq!(env.store(["ls", TEAM]).code, Some(3));
-    // Where there is room again the next run saves it.
+    // Once there is space again, the next run saves it.
     env.write(config, "");
     let done = env.store(run(&["--team", "vision"], "true"));
     assert_eq!(done.code, Some(0), "{done}");
@@ -120,7 +120,7 @@ fn a_team_cache_that_is_no_directory_or_cannot_be_brought_is_a_warning() {
     );
     assert!(done.stderr.contains("is a file"), "{done}");
     env.ok(["rm", "--yes", TEAM]);
-    // The project's is here, and the cluster of the team's is away.
+    // The project's cache is in the store, and the cluster with the team's is missing.
     env.ok(["init", "there"]);
     env.ok(["cluster", "add", "h200", "there"]);
     fs::rename(env.path("there"), env.path("away")).unwrap();

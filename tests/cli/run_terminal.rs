@@ -1,4 +1,4 @@
-//! Runs at a terminal: what is typed reaches the command once, and what it made is saved.
+//! Runs at a terminal: signals from the keyboard reach the command once, and its files are saved.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Saving what jobs did to their trees: what is printed, which exit code, and what is kept for later.
+//! Saves of jobs' trees: output, exit codes, and the list of failed saves.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -188,7 +188,7 @@ fn a_save_without_its_store_is_kept_for_later() {
     env.ok(["init", "shared"]);
     env.write("far/file", "far");
     let store = env.path("home/.local/share/store");
-    // What was a directory of objects answers nothing but errors, as a mount does whose server is away.
+    // A file in place of a directory of objects causes errors, as a mount does whose server is gone.
     fs::rename(store.join("log"), env.path("log")).unwrap();
     fs::write(store.join("log"), "").unwrap();
     let failed = env.store(["save", "job", REF]);
@@ -199,7 +199,7 @@ fn a_save_without_its_store_is_kept_for_later() {
             .contains("job is as it was; `store save --pending` saves it"),
         "{failed}"
     );
-    // To each ref by itself; what the list cannot say is not promised.
+    // The list has an entry for each ref. It does not promise options that it cannot store.
     env.store(["save", "job", "project/demo/second"]);
     let chosen = env.store(["save", "job", "project/demo/third", "--exclude", "new"]);
     assert!(
@@ -213,7 +213,7 @@ fn a_save_without_its_store_is_kept_for_later() {
     assert!(newest(&env).contains(&"new".to_owned()), "{done}");
     env.ok(["history", "project/demo/second"]);
     assert_eq!(env.store(["history", "project/demo/third"]).code, Some(3));
-    // One that is gone is told of once.
+    // A missing directory is reported once.
     env.write(
         "home/.local/state/store/pending/x.json",
         pending(&env.path("gone"), &store),
@@ -230,7 +230,7 @@ fn a_save_without_its_store_is_kept_for_later() {
     );
 }
 
-/// A mount that is away leaves an empty directory, or none.
+/// A missing mount leaves an empty directory, or none.
 #[test]
 fn a_save_whose_store_is_gone_is_kept_for_later() {
     let env = site(&["job"]);
@@ -261,7 +261,7 @@ fn a_save_whose_store_is_gone_is_kept_for_later() {
         assert_eq!(found, round);
         fs::remove_file(env.path("far/round")).unwrap();
     }
-    // What is not there in a store that answers is no reason to try again.
+    // If the store answers that something does not exist, a retry would not help.
     let wrong = env.store(["save", "job", REF, "--base", "7"]);
     assert_eq!(wrong.code, Some(3), "{wrong}");
     let none = env.store(["save", "--pending"]);
@@ -304,13 +304,13 @@ fn a_quota_is_no_store_out_of_reach() {
     assert!(none.stderr.contains("nothing is to be saved"), "{none}");
 }
 
-/// What stands on the list for a directory.
+/// The list's entry for a directory.
 fn pending(directory: &std::path::Path, store: &std::path::Path) -> String {
     let bytes = directory.to_str().unwrap().as_bytes();
     serde_json::json!({"pending": 1, "directory": bytes, "store": store, "ref": REF}).to_string()
 }
 
-/// Whatever is killed: what a save acknowledged is in the newest version, or named as given up.
+/// Whatever is killed, the changes of acknowledged saves are in the newest version, or reported as conflicts.
 #[test]
 fn saves_that_are_killed_at_random_lose_nothing_that_they_acknowledged() {
     let env = site(&[]);
@@ -364,14 +364,14 @@ fn what_was_left_out_of_a_save_is_nobodys_change() {
     env.ok(["save", "other"]);
     env.ok(["save", "one"]);
     assert_eq!(env.ok(["cat", &format!("{REF}:b")]), "theirs");
-    // What is deleted after it was left out is deleted.
+    // A file that is deleted after a save excluded it is deleted in the next save.
     env.ok(["save", "one", "--exclude", "a"]);
     fs::remove_file(env.path("one/a")).unwrap();
     env.ok(["save", "one"]);
     assert_eq!(newest(&env), ["b", "dir/c", "new"]);
 }
 
-/// A glob is for what DIR has not as well: the ref keeps what it has of it.
+/// A glob also matches paths that are missing in DIR: the ref keeps them.
 #[test]
 fn what_a_glob_leaves_out_is_not_deleted_where_it_is_missing() {
     let env = site(&["one", "other", "third"]);
@@ -381,18 +381,18 @@ fn what_a_glob_leaves_out_is_not_deleted_where_it_is_missing() {
     let saved = env.ok(["save", "one", "--exclude", "a", "--exclude", "dir/c"]);
     assert!(saved.contains("1 added, 0 changed, 0 removed"), "{saved}");
     assert_eq!(newest(&env), ["a", "b", "dir/c", "new"]);
-    // Without the glob it is deleted.
+    // Without the glob, they are deleted.
     let saved = env.ok(["save", "one"]);
     assert!(saved.contains("0 added, 0 changed, 3 removed"), "{saved}");
     assert_eq!(newest(&env), ["b", "new"]);
-    // Nor does a directory that a glob matches go, nor what was not excluded stay.
+    // A glob also keeps a whole directory, and other deletions still count.
     env.ok(["put", "in", REF]);
     env.ok(["materialize", REF, "again"]);
     fs::remove_dir_all(env.path("again/dir")).unwrap();
     fs::remove_file(env.path("again/b")).unwrap();
     env.ok(["save", "again", "--exclude", "dir/"]);
     assert_eq!(newest(&env), ["a", "dir/c"]);
-    // What is empty is no order to delete the rest.
+    // A directory with only excluded paths must not delete everything else.
     env.ok(["materialize", REF, "empty"]);
     fs::remove_dir_all(env.path("empty/dir")).unwrap();
     fs::remove_file(env.path("empty/a")).unwrap();
@@ -408,7 +408,7 @@ fn what_is_counted_is_said_to_be_the_directory_s() {
     assert!(saved.contains("\nfew: 1 file, 1 B; read"), "{saved}");
 }
 
-/// The base moves on with all that was saved, also where something was left out.
+/// The base includes everything that was saved, even if something was left out.
 #[test]
 fn a_save_that_left_something_out_knows_its_own_changes_again() {
     let env = site(&["one", "other"]);
@@ -454,7 +454,7 @@ fn what_was_kept_beside_a_tree_says_nothing_of_another_one() {
     assert!(mode("out/c").map_or(true, |mode| mode & 0o111 == 0));
 }
 
-/// What one of them wrote down is what the next one is merged from.
+/// Each save uses the version that the previous one recorded as its base.
 #[test]
 fn saves_of_one_directory_at_once_all_end_well() {
     let env = site(&["job"]);

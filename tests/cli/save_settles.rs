@@ -1,4 +1,4 @@
-//! What could not be saved and was kept for later: the next save of the same directory settles it, however it names the ref.
+//! Failed saves on the list: the next save of the same directory removes the entry, however it names the ref.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ fn is_settled(env: &TestEnvironment) -> bool {
     pending.stderr.contains("nothing is to be saved")
 }
 
-/// A tree with a new file, of which a save failed since the store was away.
+/// A tree with a new file, whose save failed because the store was missing.
 fn failed(words: &[&str]) -> TestEnvironment {
     let env = environment!();
     env.write("in/a", "a");
@@ -39,7 +39,7 @@ fn the_next_save_settles_what_was_kept_for_later() {
         (unnamed, unnamed),
     ] {
         let env = failed(failing);
-        // One that writes nothing settles nothing.
+        // A dry run removes nothing from the list.
         env.ok([next, &["--dry-run"]].concat());
         let pending = fs::read_dir(env.path("home/.local/state/store/pending"));
         assert_eq!(pending.unwrap().count(), 1, "{failing:?}");

@@ -1,4 +1,4 @@
-//! Credentials in what is put, and who may read a store.
+//! Credentials in puts, and who may read a store.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use support::{check, environment};
 
-/// Letters that look drawn by lot.
+/// A token with random letters.
 const TOKEN: &str = "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";
 
 #[test]
@@ -45,7 +45,7 @@ fn all_that_holds_credentials_is_listed_and_one_is_let_in() {
     assert_eq!(env.ok(["ls", "-r", "project/demo/a"]), "app/\nnotes.md\n");
 }
 
-/// In logs, answers and lists of variables, and in files that tools keep for themselves.
+/// In logs, answers and lists of variables, and in the private files of tools.
 #[test]
 fn credentials_are_found_wherever_they_stand() {
     let env = environment!();
@@ -106,7 +106,7 @@ fn the_embedded_store_is_its_owners_alone() {
     let other = environment!();
     other.ok(["init"]);
     assert_eq!(mode(other.path("home/.local/share/store")), 0o700);
-    // One that is named is made as other directories are.
+    // A store that is named explicitly gets the usual mode.
     other.ok(["init", "named"]);
     assert_ne!(mode(other.path("named")), 0o700);
 }
@@ -173,12 +173,12 @@ fn a_store_wants_a_directory_of_its_own() {
     assert_eq!(finished.code, Some(5), "{finished}");
     assert!(finished.stderr.contains("nothing was made"), "{finished}");
     assert_eq!(std::fs::read_dir(env.path("data")).unwrap().count(), 2);
-    // What is left of an attempt is no other thing.
+    // The remains of a failed attempt do not count as other files.
     std::fs::create_dir_all(env.path("begun/reserve")).unwrap();
     env.ok(["init", "begun"]);
 }
 
-/// Whether another user can read a file of the test; none where this test is no superuser and cannot ask.
+/// Whether another user can read a file of the test; `None` if the test is not root and cannot find out.
 fn other_reads(path: &Path) -> Option<bool> {
     if !rustix::process::geteuid().is_root() {
         return None;
@@ -196,7 +196,7 @@ fn mode(path: &Path) -> u32 {
     path.symlink_metadata().unwrap().permissions().mode() & 0o777
 }
 
-/// That nobody else gets to `file`, which lies in `root`.
+/// Asserts that no other user can reach `file` in `root`.
 fn assert_closed(root: &Path, file: &str) {
     assert_eq!(mode(root) & 0o077, 0, "{}", root.display());
     let file = root.join(file);
@@ -209,7 +209,7 @@ fn assert_open(root: &Path, file: &str) {
     assert_ne!(other_reads(&file), Some(false), "{}", file.display());
 }
 
-/// Linked files have the mode of the pool: where they lie says that they are for one user alone.
+/// Linked files have the mode of the pool, so the directory above them must be private.
 #[test]
 fn what_a_link_leads_to_in_a_private_tree_stays_private() {
     let env = environment!();
@@ -253,7 +253,7 @@ fn what_only_its_owner_could_read_comes_out_for_one_person_alone() {
     assert_closed(&env.path("got"), "data/secret");
     assert_eq!(mode(&env.path("got/data/secret")), 0o600);
     assert_eq!(mode(&env.path("got/data")), 0o700);
-    // Also where it comes into a directory that was there, and that nothing can take the place of.
+    // Also in an existing directory, which cannot be replaced.
     std::fs::create_dir(env.path("here")).unwrap();
     set_mode(&env.path("here"), 0o755);
     let mut inside = env.command(["get", "project/demo/a", "."]);
@@ -275,7 +275,7 @@ fn what_only_its_owner_could_read_comes_out_for_one_person_alone() {
     assert_closed(&env.path("link"), "");
     env.ok(["materialize", "project/demo/a", "open-tree", "--readable"]);
     assert_open(&env.path("open-tree"), "data/secret");
-    // What a program of before left open is closed with the next run.
+    // A tree that an earlier program left open is closed by the next run.
     for made in ["tree", "link"] {
         set_mode(&env.path(made), if made == "tree" { 0o755 } else { 0o644 });
         env.ok([
@@ -293,7 +293,7 @@ fn what_only_its_owner_could_read_comes_out_for_one_person_alone() {
         );
     }
 
-    // It stays private: a copy has other modes. The same tree again is no new version.
+    // It stays private, since a copy has other modes. The same tree makes no new version.
     set_mode(&secret, 0o644);
     assert!(
         env.ok(["put", "in", "project/demo/a"])
@@ -302,7 +302,7 @@ fn what_only_its_owner_could_read_comes_out_for_one_person_alone() {
     env.ok(["put", "in", "project/demo/a", "--readable"]);
     env.ok(["get", "project/demo/a", "again"]);
     assert_open(&env.path("again"), "data/secret");
-    // A tree that was made of the open version is closed before the private one comes into it.
+    // A tree of an open version is closed before an update to a private version.
     env.ok(["materialize", "project/demo/a", "later"]);
     assert_open(&env.path("later"), "data/secret");
     env.ok(["materialize", "project/demo/a@1", "later"]);
@@ -319,7 +319,7 @@ fn what_only_its_owner_could_read_comes_out_for_one_person_alone() {
 fn a_tree_made_of_a_private_version_stays_private_when_it_is_put() {
     let env = environment!();
     set_mode(&env.root(), 0o755);
-    // Larger than what is copied: a link has the mode of the pool's file, which others may read.
+    // Too large to be copied: a link has the mode of the pool file, which others may read.
     let secret = env.write("in/data/secret", vec![7; 40_000]);
     set_mode(&secret, 0o600);
     env.ok(["put", "in", "project/demo/a"]);
@@ -346,7 +346,7 @@ fn a_tree_made_of_a_private_version_stays_private_when_it_is_put() {
     env.ok(["materialize", "project/demo/a", "open", "--readable"]);
     assert!(!put("open", "project/other/opened", &[]));
 
-    // A mark of an earlier program does not say; the mode that it gave to the tree does.
+    // A mark of an earlier program does not say that the tree is private; the tree's mode does.
     let trees = env.path("home/.cache/store/pool/trees");
     for entry in std::fs::read_dir(trees).unwrap() {
         let path = entry.unwrap().path();
@@ -390,7 +390,7 @@ fn a_file_by_itself_is_judged_by_its_name_too() {
             env.ok([&put[..], &allowed].concat());
         }
     }
-    // By name and mode alone, also where nothing in it says so.
+    // Detected by name and mode alone, without any known content.
     let key = env.write("home/.ssh/id_work", "opaque");
     set_mode(&key, 0o600);
     let finished = env.store(["put", key.to_str().unwrap(), "project/demo/a"]);
@@ -433,7 +433,7 @@ fn a_url_with_a_password_in_a_file_of_settings_is_found() {
             format!("in/{path}"),
             "index-url = https://${USER}:${PASSWORD}@pypi.intern/simple\n",
         );
-        // A mode says nothing of such a file, but for those that hold tokens as a rule.
+        // The mode does not matter for such a file, except for names that usually hold tokens.
         if path != ".npmrc" {
             set_mode(&env.path(format!("in/{path}")), 0o600);
         }

@@ -1,4 +1,4 @@
-//! Seeding a ref: of many who start one script one runs it, the others wait, and who dies is replaced.
+//! Seeding a ref: of many processes with the same script, one runs it and the others wait. A dead one is replaced.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use support::{Finished, Random, TestEnvironment, effort, environment};
 
 const REF: &str = "project/demo/seeded";
-/// Leaves a line for each run, and takes a moment.
+/// Records each run in a line, and takes a moment.
 const SCRIPT: &str = "echo $$ >> runs; echo half > $STORE_SEED_DIR/file; sleep ${SLOW:-0.3}; echo made > $STORE_SEED_DIR/file";
 
 fn seed<'a>(options: &[&'a str], script: &'a str) -> Vec<&'a str> {
@@ -27,7 +27,7 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// Until a signal does not simply end it any more.
+/// Waits until the child catches the signal.
 fn until_caught(child: &Child, signal: Signal) {
     let status = format!("/proc/{}/status", child.id());
     let bit = 1 << (signal.as_raw() - 1);
@@ -50,7 +50,7 @@ fn runs(env: &TestEnvironment) -> usize {
     text.lines().count()
 }
 
-/// Until the script was started so often.
+/// Waits until the script was started this many times.
 fn until_runs(env: &TestEnvironment, wanted: usize) {
     while runs(env) < wanted {
         std::thread::sleep(Duration::from_millis(10));
@@ -74,7 +74,7 @@ fn a_ref_that_is_there_needs_no_script() {
     );
     assert_eq!(runs(&env), 1);
     assert_eq!(fs::read_dir(env.path("base")).unwrap().count(), 0);
-    // One that was dropped is made anew.
+    // A dropped ref is made again.
     env.ok(["rm", REF, "--yes"]);
     env.ok(seed(&[], SCRIPT));
     assert_eq!(runs(&env), 2);
@@ -96,7 +96,7 @@ fn of_32_one_runs_the_script() {
     assert_eq!(env.ok(["cat", "project/demo/seeded:file"]), "made\n");
 }
 
-/// Killed or stopped with its script half-way; those who wait find out by themselves.
+/// Killed or stopped in the middle of its script; the waiting processes notice that.
 #[test]
 fn a_seeder_that_is_killed_or_stopped_is_replaced() {
     let mut random = Random::new(u64::from(std::process::id()));
@@ -123,7 +123,7 @@ fn a_seeder_that_is_killed_or_stopped_is_replaced() {
             assert_eq!(done.code, Some(0), "round {round}: {done}");
         }
         assert_eq!(runs(&env), 3, "round {round}");
-        // The script of one that wakes goes on, and what it makes in the end changes nothing.
+        // After a stopped process continues, its result changes nothing.
         signal(&stopped, Signal::CONT);
         signal(&stopped, Signal::TERM);
         stopped.wait().unwrap();
@@ -165,7 +165,7 @@ fn one_that_is_asked_to_end_is_replaced_at_once() {
     env.ok(["init"]);
     let mut command = env.command(seed(&[], "exec sleep 600"));
     let first = start(command.env("SLOW", "600"));
-    // It has claimed it when somebody waits for it.
+    // Waits for the claim before another process starts to wait.
     let mut waiting = env.command(seed(&["--patience", "1h"], SCRIPT));
     let waiting = loop {
         let listed = fs::read_dir(env.path("home/.local/share/store/claims"));
@@ -193,7 +193,7 @@ fn a_script_that_fails_fails_for_those_who_waited_and_is_tried_anew_by_who_comes
         .map(|_| start(&mut env.command(seed(&[], script))))
         .collect();
     for other in &mut others {
-        // It says for whom it waits.
+        // It prints what it waits for.
         let mut said = [0; 1];
         std::io::Read::read_exact(other.stderr.as_mut().unwrap(), &mut said).unwrap();
     }
@@ -253,7 +253,7 @@ fn credentials_stay_out_of_a_seed_and_nothing_is_lost() {
     let kept = done.stderr.split("what the script made is in ").nth(1);
     let kept = std::path::PathBuf::from(kept.unwrap().lines().next().unwrap());
     assert!(kept.join(".netrc").exists(), "{}", kept.display());
-    // It is made, for all who come.
+    // The ref exists, so later processes do not run the script.
     let again = env.store(seed(&[], "exit 9"));
     assert_eq!(again.code, Some(0), "{again}");
     assert!(again.stderr.contains("is there"), "{again}");

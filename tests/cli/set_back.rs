@@ -1,4 +1,4 @@
-//! A store that was restored from an older copy: what others have of it is all that is left.
+//! A store that was restored from an older copy: later versions exist only in what others have of them.
 
 use std::process::Command;
 
@@ -15,7 +15,7 @@ fn copy(env: &TestEnvironment, from: &str, to: &str) {
     assert!(copied.unwrap().success());
 }
 
-/// A tree of version 1, which a job saved as version 2, and the store as it was before that.
+/// A tree of version 1 that a job saved as version 2, and a copy of the store from before that.
 fn set_back() -> TestEnvironment {
     let env = environment!();
     env.write("source/file", "one");
@@ -28,7 +28,7 @@ fn set_back() -> TestEnvironment {
     env
 }
 
-/// As on a host that has not seen the store yet.
+/// Removes remembered state, as on a host that has not seen the store.
 fn forget(env: &TestEnvironment) {
     for store in std::fs::read_dir(env.path("home/.cache/store")).unwrap() {
         let Ok(names) = std::fs::read_dir(store.unwrap().path()) else {
@@ -59,7 +59,7 @@ fn assert_refused(refused: &Finished) {
     );
 }
 
-/// Two versions, and the store as it was after the first.
+/// Two versions, and a copy of the store after the first.
 fn two_versions() -> TestEnvironment {
     let env = environment!();
     env.write("source/file", "one");
@@ -92,11 +92,11 @@ fn nothing_is_added_to_a_log_that_lacks_what_this_host_has_seen() {
     let read = run(&env, &["cat", &format!("{REF}:file")]);
     assert_eq!((read.code, &*read.stdout), (Some(0), &b"one"[..]), "{read}");
     assert!(read.stderr.contains("warning: log/"), "{read}");
-    // What a job made waits.
+    // A job's files wait on the list.
     let refused = run(&env, &["save", "source", "project/demo/made"]);
     assert_refused(&refused);
     assert!(refused.stderr.contains("--pending` saves it"), "{refused}");
-    // Whoever knows what was brought back goes on.
+    // A user who knows about the restored copy accepts it.
     let refused = run(&env, &["repair"]);
     assert_eq!(refused.code, Some(4), "{refused}");
     run(&env, &["repair", "--accept-loss"]);
@@ -124,7 +124,7 @@ fn entries_that_took_the_place_of_those_that_were_seen_are_told() {
     env.ok(["--store", "store", "verify"]);
 }
 
-/// On another host, which has seen none of it.
+/// Runs a command on another host, which has seen nothing of the store.
 fn elsewhere(env: &TestEnvironment, words: &[&str]) {
     let mut command = env.command([&["--store", "store"], words].concat());
     let done: Finished = (command
@@ -137,7 +137,7 @@ fn elsewhere(env: &TestEnvironment, words: &[&str]) {
 
 #[test]
 fn a_store_that_is_brought_back_twice_is_told_twice() {
-    // From a copy of what was added since the first time, and from the first copy again.
+    // Restored from a later copy, and from the first copy again.
     for is_of_later in [true, false] {
         let env = two_versions();
         for file in ["three", "four", "five"] {
@@ -155,7 +155,7 @@ fn a_store_that_is_brought_back_twice_is_told_twice() {
         copy(&env, "older", "store");
         let refused = run(&env, &["put", "source", REF]);
         assert_refused(&refused);
-        // It is told once, and by no host again.
+        // The loss is accepted once, and no host reports it again.
         run(&env, &["repair", "--accept-loss"]);
         env.ok(["--store", "store", "put", "source", REF]);
         env.ok(["--store", "store", "verify"]);
@@ -216,7 +216,7 @@ fn a_tree_that_knows_more_than_the_store_is_neither_called_unchanged_nor_overrul
     assert!(env.ok(["--store", "store", "ls", REF]).contains("job"));
 }
 
-/// Its number alone does not say that a version is the one that was given up.
+/// The same number does not mean that a version is the one that was lost.
 #[test]
 fn a_version_that_was_given_up_is_none_that_others_made_since() {
     let env = set_back();

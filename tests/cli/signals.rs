@@ -1,4 +1,4 @@
-//! Signals: the command stops in good order, says so by its exit code, and publishes nothing.
+//! Signals: the command stops in good order, with an exit code that says so, and publishes nothing.
 
 use std::fs::File;
 use std::process::{Child, Stdio};
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use support::{Finished, TestEnvironment, environment, under};
 
 const REF: &str = "project/demo/data";
-/// More bytes, although no blocks, than are read before a signal comes.
+/// More bytes than can be read before the signal; the file is sparse.
 const ENDLESS_BYTES: u64 = 8 << 40;
 
 fn put_endless(env: &TestEnvironment) -> Child {
@@ -17,7 +17,7 @@ fn put_endless(env: &TestEnvironment) -> Child {
         .set_len(ENDLESS_BYTES)
         .unwrap();
     let plain = env.command(["--progress", "put", "endless", REF]);
-    // Whoever runs these tests may ignore it.
+    // The test runner may ignore SIGHUP.
     let mut command = under("env", ["--default-signal=HUP"], &plain);
     command
         .stdout(Stdio::piped())
@@ -69,17 +69,17 @@ fn a_second_signal_ends_a_command_that_waits_for_a_bucket() {
         .env("AWS_SECRET_ACCESS_KEY", "secret")
         .stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    // It is asked, and never answers.
+    // The server accepts the connection, and never answers.
     let (_stream, _) = listener.accept().unwrap();
     for signal in [Signal::INT, Signal::TERM] {
         kill_process(Pid::from_child(&child), signal).unwrap();
-        // Two that come together are one.
+        // Signals that come together count as one, so this one comes later.
         std::thread::sleep(Duration::from_secs(1));
     }
     assert_eq!(finish(child).code, Some(130));
 }
 
-/// As `timeout` sends it: to the process, and to its group.
+/// As `timeout` does: to the process, and to its group.
 #[test]
 fn a_signal_that_comes_twice_at_once_is_one() {
     let env = environment!();

@@ -1,9 +1,9 @@
-//! summarize: what a namespace or a ref takes.
+//! summarize: the space that a namespace or a ref takes.
 
 use jiff::civil::DateTime;
 use support::{Random, TestEnvironment, check, environment};
 
-/// Two refs that share one file of random bytes, and have one of their own each.
+/// Two refs that share a file of random bytes, and each have another one.
 fn two_refs() -> TestEnvironment {
     let env = environment!();
     let mut random = Random::new(9);
@@ -137,12 +137,12 @@ fn a_namespace_and_its_refs() {
     "#);
 }
 
-/// What a ref has alone is what no other ref has, be it of the same namespace or not, and the same as `summarize` says of it.
+/// A ref's own share is what no other ref of any namespace has; `summarize` of the ref reports the same.
 #[test]
 fn refs_of_a_namespace_have_shares_of_their_own() {
     let env = two_refs();
     env.write("one/newer.bin", Random::new(4).bytes(50_000));
-    // What only its own versions share is its own; what is in another namespace is not.
+    // Bytes that only its own versions share count as its own; bytes in another namespace do not.
     env.ok(["put", "one", "project/demo/one"]);
     env.write("far/far.bin", Random::new(5).bytes(70_000));
     env.ok(["put", "far", "project/demo/far"]);
@@ -182,7 +182,7 @@ fn refs_of_a_namespace_have_shares_of_their_own() {
     assert_eq!(far[12], "tester", "{csv}");
 }
 
-/// Columns, sizes, times and orders of `truss train cache summarize`, whose scripts read them.
+/// Columns, sizes, times and orders as in `truss train cache summarize`, for scripts that parse its output.
 #[test]
 fn as_truss_prints_it() {
     let env = two_refs();
@@ -240,7 +240,7 @@ fn as_truss_prints_it() {
     ];
     assert_eq!(keys, expected);
     assert_eq!(file["path"], "shared.bin");
-    // In the order in which they came where they are equal.
+    // Equal entries keep their order.
     assert_eq!(json["files"][0]["path"], "deep");
     let modified = |zone: &str| -> DateTime {
         let mut command = env.command(["summarize", "project/demo/one", "--truss", "-o", "json"]);
@@ -310,7 +310,7 @@ fn namespaces_by_what_they_take() {
     {"namespace":"team/other","refs":1,"versions":1,"bytes":400000,"version_bytes":400000,"stored_bytes":[SIZE],"unique":{"chunks":0,"bytes":0,"stored_bytes":[SIZE]},"shared":{"chunks":13,"bytes":400575,"stored_bytes":[SIZE]},"quota_bytes":4000000}
     --- stderr
     "#);
-    // The same as `summarize` has for each of them.
+    // `summarize` has the same numbers for each namespace.
     let parsed = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
     let lines = env.ok(["du", "--json"]);
     assert_eq!(lines.lines().count(), 3);

@@ -1,4 +1,4 @@
-//! What the command says is true, whole, and harmless to the terminal.
+//! The command's output is true, complete, and harmless to the terminal.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -128,7 +128,7 @@ fn a_name_that_is_nearly_right_is_told() {
     env.ok(["cluster", "add", "h200", "there"]);
     let finished = env.store(["push", "project/demo", "h20"]);
     assert!(finished.stderr.contains("did you mean h200?"), "{finished}");
-    // What is not at the source is looked for at the source.
+    // The hint for a ref that the source lacks lists the source.
     let finished = env.store(["pull", "h200", "project/none/x"]);
     assert_eq!(finished.code, Some(3), "{finished}");
     assert!(
@@ -288,7 +288,7 @@ fn what_rm_would_drop_is_told_first() {
             .count(),
         2
     );
-    // No terminal, no question.
+    // Without a terminal there is no question.
     let told = env.ok(["rm", "project/demo/imagenet"]);
     assert_eq!(
         told,
@@ -300,7 +300,7 @@ fn what_rm_would_drop_is_told_first() {
 fn a_cause_is_told_once() {
     let env = environment!();
     env.ok(["init", "s"]);
-    // A file stands where a directory belongs.
+    // A file is in place of a directory.
     env.write("s/packs", "");
     env.write("in", "text");
     let finished = env.store(["put", "in", "project/demo/a", "--store", "s"]);

@@ -1,4 +1,4 @@
-//! A put of what the newest version is already makes no version.
+//! A put of the same content as the newest version makes no version.
 
 use std::fs::File;
 use std::time::{Duration, SystemTime};
@@ -91,7 +91,7 @@ fn a_version_that_is_to_be_kept_longer_is_made() {
     );
     assert_eq!(put(&env, &["--ttl", "1d", "--always"])["version"], 2);
     assert_eq!(put(&env, &["--ttl", "1h"])["version"], 2);
-    // None at all would keep nothing.
+    // A time to live of zero would keep nothing.
     for ttl in ["0", "0d", "0.1s"] {
         let refused = env.store(["put", "in", REF, "--ttl", ttl]);
         assert_eq!(refused.code, Some(2), "{refused}");

@@ -1,11 +1,11 @@
-//! The versions of refs: history, pins, and how they are dropped.
+//! Versions of refs: history, pins, and drops.
 
 use std::io::Write;
 use std::process::Stdio;
 
 use support::{Finished, TestEnvironment, check, environment};
 
-/// Three versions of one ref, one of another, one of another namespace.
+/// Three versions of one ref, one version of another, and one in another namespace.
 fn versions() -> TestEnvironment {
     let env = environment!();
     for text in ["one", "two", "three"] {
@@ -211,7 +211,7 @@ fn a_namespace_is_dropped_when_its_name_is_typed_again() {
     assert_eq!(left(&env, "team/other/data"), [0; 0]);
 }
 
-/// The newest version of a ref in a store, as a machine reads it.
+/// The newest version of a ref in a store, as JSON.
 fn newest(env: &TestEnvironment, store: &[&str]) -> serde_json::Value {
     let words = ["--json", "history", "project/demo/data"];
     let lines = env.ok(words.iter().chain(store));
@@ -244,7 +244,7 @@ fn a_version_has_one_id_in_every_store_and_every_verb_takes_it() {
     for told in [&there["id"], &put["id"], &pushed["refs"][0]["id"]] {
         assert_eq!(told, id);
     }
-    // What was said of it and where it comes from goes along.
+    // The message and the origin are transferred.
     assert_eq!(there["message"], "of four");
     let origin = &there["origin"];
     assert_eq!(origin["version"], 4, "{there}");

@@ -1,4 +1,4 @@
-//! Watching a training job: each checkpoint is published once, whole, and in order; whatever dies.
+//! Watching a training job: each checkpoint is published once, completely and in order, whatever is killed.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ use support::{Finished, Random, TestEnvironment, effort, environment, under};
 
 pub(crate) const REF: &str = "project/demo/ckpt";
 
-/// What `store watch` is started with.
+/// The arguments of `store watch`.
 pub(crate) fn words<'a>(options: &[&'a str]) -> Vec<&'a str> {
     [
         &["watch", "out", REF, "--every", "100ms", "--nice", "0"],
@@ -34,7 +34,7 @@ pub(crate) fn end(child: Child) -> Finished {
     child.wait_with_output().unwrap().into()
 }
 
-/// What a trainer writes, the marker at the end.
+/// Writes a checkpoint as a trainer does, the marker last.
 pub(crate) fn checkpoint(env: &TestEnvironment, number: u64, seed: u64) {
     let dir = format!("out/checkpoint-{number}");
     let weights = Random::new(seed).bytes(100_000);
@@ -43,7 +43,7 @@ pub(crate) fn checkpoint(env: &TestEnvironment, number: u64, seed: u64) {
     env.write(format!("{dir}/trainer_state.json"), "{}");
 }
 
-/// Names of the checkpoints of all versions, the oldest first.
+/// The names of the checkpoints of all versions, oldest first.
 pub(crate) fn published(env: &TestEnvironment) -> Vec<String> {
     let listed = env.store(["history", REF, "--json"]);
     let text = String::from_utf8(listed.stdout).unwrap();
@@ -92,7 +92,7 @@ fn each_checkpoint_is_a_version_and_the_last_one_is_the_latest() {
     );
     env.ok(["materialize", &format!("{REF}@latest:rank-0"), "rank"]);
     assert_eq!(fs::read_to_string(env.path("rank/state")).unwrap(), "3");
-    // It goes on where it was; who rolled back makes the newest one.
+    // A new watch continues. A checkpoint that is written after a rollback becomes the newest.
     let again = env.store(words(&["--once"]));
     assert_eq!(again.code, Some(6), "{again}");
     fs::remove_dir_all(env.path("out/checkpoint-4")).unwrap();
@@ -123,7 +123,7 @@ fn what_is_finished_when_it_is_asked_to_end_is_published() {
     assert_eq!(published(&env), ["checkpoint-7"]);
 }
 
-/// Where sessions are scheduled as groups, the niceness of a process counts for nothing beside another session.
+/// If the kernel schedules sessions as groups, a process's niceness has no effect on other sessions.
 #[test]
 fn a_session_of_its_own_stands_back_as_a_whole() {
     let env = environment!();
@@ -144,7 +144,7 @@ fn a_session_of_its_own_stands_back_as_a_whole() {
     end(watch);
 }
 
-/// As in a container that a process was sent into: its session has the number 0 there.
+/// As for a process that was sent into a container: its session has the number 0 there.
 #[test]
 fn a_session_that_began_outside_of_the_container_is_no_reason_to_stop() {
     let env = environment!();
@@ -172,7 +172,7 @@ fn a_directory_that_the_training_makes_later_is_waited_for() {
     let done = end(watch);
     assert_eq!(done.code, Some(0), "{done}");
     assert!(done.stderr.contains("waits until there is out"), "{done}");
-    // One that never comes keeps nobody from ending it.
+    // A directory that never appears does not keep the watch from ending.
     fs::remove_dir_all(env.path("out")).unwrap();
     let watch = start(&env, &[]);
     std::thread::sleep(Duration::from_millis(300));
@@ -196,7 +196,7 @@ fn old_versions_go_and_pinned_and_other_ones_stay() {
         published(&env),
         ["by", "checkpoint-1", "checkpoint-4", "checkpoint-5"]
     );
-    // What was dropped does not come back, although it is there.
+    // A dropped version is not published again, although its directory exists.
     let done = env.store(words(&["--once", "--keep", "2"]));
     assert_eq!(done.stdout, b"", "{done}");
     assert_eq!(env.store(words(&["--once", "--keep", "0"])).code, Some(2));
@@ -214,7 +214,7 @@ fn what_came_back_is_dropped_as_the_oldest() {
     checkpoint(&env, 4, 4);
     let done = once(&env, &["--keep", "2"]);
     assert_eq!(done.code, Some(0), "{done}");
-    // The newest one is there twice since it was put on top of what came back.
+    // checkpoint-3 is there twice, since `undo` put it on top of the restored version.
     assert_eq!(
         published(&env),
         ["checkpoint-3", "checkpoint-3", "checkpoint-4"]
@@ -251,7 +251,7 @@ fn what_cannot_be_published_is_named_and_keeps_nothing_else_back() {
     assert_eq!(missing.code, Some(3), "{missing}");
 }
 
-/// Sets when a file was changed last, seconds ago.
+/// Sets the modification time of a file to this many seconds ago.
 pub(crate) fn age(env: &TestEnvironment, path: &str, secs: u64) {
     let file = fs::File::options()
         .append(true)
@@ -265,7 +265,7 @@ pub(crate) fn once(env: &TestEnvironment, options: &[&str]) -> Finished {
     env.store(words(&[&["--once"], options].concat()))
 }
 
-/// Its marker is that of what was there before, and a watch that begins later sees nothing else of that.
+/// The marker is that of the previous content. A later watch has nothing else to go by.
 #[test]
 fn what_was_written_anew_and_broken_off_is_not_published() {
     let env = environment!();
@@ -308,7 +308,7 @@ fn a_store_that_is_away_gets_every_checkpoint_later_and_in_order() {
     );
 }
 
-/// One that was left out comes to its own only by hand: the latest one stays the latest.
+/// A skipped checkpoint can only be published by hand: the latest version stays the latest.
 #[test]
 fn nothing_old_becomes_the_latest() {
     let env = environment!();
@@ -327,7 +327,7 @@ fn nothing_old_becomes_the_latest() {
     }
     let all = ["checkpoint-3", "checkpoint-4"];
     assert_eq!(published(&env), all);
-    // A marker that was touched, and one whose version is gone; a copy of what there is.
+    // One whose marker was touched, one whose version was dropped, and a copy of an existing one.
     for number in [2, 3] {
         env.write(format!("out/checkpoint-{number}/trainer_state.json"), "{}");
     }
@@ -340,7 +340,7 @@ fn nothing_old_becomes_the_latest() {
         age(&env, name, 60);
     }
     let done = once(&env, &["--allow-secret", "**"]);
-    // What it is a copy of is not the newest one, which it is from now on.
+    // The copy is new, although its original is not the newest: it becomes the newest.
     let all = ["checkpoint-3", "checkpoint-4", "checkpoint-30"];
     assert_eq!(published(&env), all, "{done}");
     for older in ["checkpoint-1", "checkpoint-2"] {
@@ -389,7 +389,7 @@ fn names_tell_the_terminal_nothing() {
         "{done}"
     );
     assert!(done.stderr.contains("b\\n: not finished"), "{done}");
-    // Nor do refs, messages and names turn what stands beside them.
+    // Refs, messages and names must not change the direction of the text beside them.
     env.write("in/a\u{202e}txt", "text");
     env.ok([
         "put",
@@ -416,8 +416,8 @@ fn names_tell_the_terminal_nothing() {
     );
 }
 
-/// A writer that writes all the time, in place, and is now and then killed half-way, beside a watch that is killed, too.
-/// In each checkpoint all files say the same, but for half ones, which are never published.
+/// A writer overwrites checkpoints in place all the time and is sometimes killed; so is the watch. All files of a
+/// complete checkpoint have the same content, and incomplete ones are never published.
 #[test]
 fn no_version_is_torn_whoever_dies() {
     let env = environment!();
@@ -464,7 +464,7 @@ fn no_version_is_torn_whoever_dies() {
     }
 }
 
-/// Writes a step over the one that is there, the marker at the end; one in three dies on the way.
+/// Overwrites a step, the marker last; one in three attempts dies on the way.
 fn write_step(dir: &Path, round: u64, random: &mut Random) {
     fs::create_dir_all(dir).unwrap();
     let marker = dir.join("trainer_state.json");

@@ -1,4 +1,4 @@
-//! What is published again and what is not; and what a look finds at once, because nobody looked before.
+//! What is published again and what is not; and what a watch finds if none was running before.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -8,7 +8,7 @@ use support::{Finished, TestEnvironment, environment};
 
 use crate::watch::{REF, age, checkpoint, end, line, once, published, start};
 
-/// The pickle of nothing, as a file of PyTorch.
+/// An empty pickle, as in a file of PyTorch.
 const PICKLE: &[u8] = b"\x80\x02N.";
 
 fn content(env: &TestEnvironment, number: u64, text: &str) {
@@ -21,7 +21,7 @@ fn out(done: &Finished) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
-/// What machines are told of checkpoints that are not published: names, and why.
+/// Names and reasons of unpublished checkpoints in the JSON output.
 fn left_out(done: &Finished) -> Vec<(String, String)> {
     let said = out(done);
     let lines = said
@@ -42,7 +42,7 @@ fn touch(env: &TestEnvironment, number: u64) {
     }
 }
 
-/// A sweep that keeps files from being purged touches all of them, also those whose versions are gone.
+/// A script that keeps files from being purged touches all of them, also those whose versions were dropped.
 #[test]
 fn what_was_dropped_stays_dropped_until_its_content_changes() {
     let env = environment!();
@@ -61,14 +61,14 @@ fn what_was_dropped_stays_dropped_until_its_content_changes() {
         let names: Vec<String> = left_out(&done).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["checkpoint-1", "checkpoint-2"], "{done}");
     }
-    // In the watch that dropped it, too.
+    // The same in the watch that dropped the version.
     let mut watch = start(&env, &["--keep", "1"]);
     content(&env, 4, "D");
     assert!(line(&mut watch).contains("checkpoint-4"));
     touch(&env, 3);
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(published(&env), ["checkpoint-4"]);
-    // A job that was rolled back writes others.
+    // A job that was rolled back writes other content.
     content(&env, 2, "E");
     assert!(line(&mut watch).contains("checkpoint-2"));
     let done = end(watch);
@@ -77,7 +77,7 @@ fn what_was_dropped_stays_dropped_until_its_content_changes() {
     assert_eq!(env.ok(["cat", &format!("{REF}@latest:weights")]), "E");
 }
 
-/// Any of them, the newest one, and all.
+/// Drops some versions, the newest version, and all of them.
 #[test]
 fn what_was_dropped_while_nobody_looked_stays_dropped() {
     let env = environment!();
@@ -108,14 +108,14 @@ fn what_was_dropped_while_nobody_looked_stays_dropped() {
     touch(&env, 5);
     let done = once(&env, &[]);
     assert_eq!((done.code, &*out(&done)), (Some(0), ""), "{done}");
-    // What is another one is published, as it is under a watch.
+    // New content is published, as in a running watch.
     content(&env, 2, "F");
     let done = once(&env, &[]);
     assert_eq!(done.code, Some(0), "{done}");
     assert_eq!(published(&env), ["checkpoint-2"], "{done}");
 }
 
-/// Sets when both files were written to so many seconds ago.
+/// Writes a checkpoint whose files are this many seconds old.
 fn aged(env: &TestEnvironment, number: u64, text: &str, secs: u64) {
     let dir = format!("aside/checkpoint-{number}");
     env.write(format!("{dir}/weights"), text);
@@ -136,7 +136,7 @@ fn a_later_step_is_published_whatever_the_clock_says() {
             aged(&env, number, &number.to_string(), 100 - number);
             assert_eq!(once(&env, keep).code, Some(0));
         }
-        // The clock was set back; when nobody looked, and under a watch.
+        // The clock was set back: without a running watch, and with one.
         aged(&env, 9, "9", 3600);
         let done = once(&env, keep);
         assert_eq!(done.code, Some(0), "{done}");
@@ -145,13 +145,13 @@ fn a_later_step_is_published_whatever_the_clock_says() {
         aged(&env, 10, "10", 7200);
         assert!(line(&mut watch).contains("checkpoint-10, "));
         assert_eq!(end(watch).code, Some(0));
-        // One before the clock was set back, and one after.
+        // One from before the clock was set back, and one from after.
         aged(&env, 12, "12", 9000);
         aged(&env, 11, "11", 50);
         let done = once(&env, keep);
         assert_eq!(done.code, Some(0), "{done}");
         assert_eq!(env.ok(["cat", &format!("{REF}@latest:weights")]), "12");
-        // What is older by its number, too, is named for machines.
+        // A checkpoint with a lower number is reported in JSON.
         aged(&env, 3, "3", 10_000);
         let done = once(&env, &[keep, &["--json"]].concat());
         let told = left_out(&done);
@@ -163,7 +163,7 @@ fn a_later_step_is_published_whatever_the_clock_says() {
     }
 }
 
-/// Ranks of a training by transformers write for themselves, and not in time.
+/// In trainings with transformers, each rank writes its own files, perhaps late.
 #[test]
 fn files_that_come_after_the_marker_are_published() {
     let env = environment!();
@@ -184,13 +184,13 @@ fn files_that_come_after_the_marker_are_published() {
     assert!(files().contains("rng_state_1.pth") && files().contains("scheduler.pt"));
     let done = end(watch);
     assert_eq!((done.code, &*done.stderr), (Some(0), ""), "{done}");
-    // One that a rank writes anew.
+    // A rank overwrites one.
     std::thread::sleep(Duration::from_millis(1500));
     env.write("out/checkpoint-1/rng_state_1.pth", b"\x80\x02K\x01.");
     let done = once(&env, &[]);
     assert_eq!(done.code, Some(0), "{done}");
     assert!(out(&done).contains("ckpt@3 "), "{done}");
-    // Those that come while nobody looks; of any name.
+    // Files of any name that come while no watch is running.
     std::thread::sleep(Duration::from_millis(1500));
     env.write("out/checkpoint-1/rank-0/more", "more");
     let done = once(&env, &[]);
@@ -199,7 +199,7 @@ fn files_that_come_after_the_marker_are_published() {
     assert!(files().contains("rank-0/more"));
     let done = once(&env, &[]);
     assert_eq!((done.code, &*out(&done)), (Some(0), ""), "{done}");
-    // One that was copied with its times.
+    // A file that was copied with its times.
     env.write("aside", "older");
     age(&env, "aside", 600);
     let copied = std::process::Command::new("cp")
@@ -210,7 +210,7 @@ fn files_that_come_after_the_marker_are_published() {
     let done = once(&env, &[]);
     assert_eq!(done.code, Some(0), "{done}");
     assert!(out(&done).contains("ckpt@5 "), "{done}");
-    // Where one goes and another one comes, that is nothing that was added.
+    // If one file goes and another comes, nothing was added.
     std::thread::sleep(Duration::from_millis(1500));
     fs::remove_file(env.path("out/checkpoint-1/rank-0/state")).unwrap();
     env.write("out/checkpoint-1/rng_state_2.pth", PICKLE);
@@ -218,7 +218,7 @@ fn files_that_come_after_the_marker_are_published() {
     assert_eq!((done.code, &*out(&done)), (Some(6), ""), "{done}");
 }
 
-/// Nobody looked between the marker and what came behind it.
+/// No watch was running between the marker and the later files.
 #[test]
 fn files_of_other_ranks_keep_no_checkpoint_from_being_published() {
     let env = environment!();
@@ -227,7 +227,7 @@ fn files_of_other_ranks_keep_no_checkpoint_from_being_published() {
     env.write("out/checkpoint-1/scheduler.pt", PICKLE);
     env.write("out/checkpoint-1/rng_state_1.pth", PICKLE);
     let mut watch = start(&env, &[]);
-    // A marker alone is no reason while others write.
+    // While other ranks write, the marker alone is not enough.
     std::thread::sleep(Duration::from_millis(2500));
     env.write("out/checkpoint-1/optimizer_1/rank", "one");
     env.write("out/checkpoint-1/rng_state_2.pth", PICKLE);
@@ -239,7 +239,7 @@ fn files_of_other_ranks_keep_no_checkpoint_from_being_published() {
     assert_eq!(published(&env), ["checkpoint-1"]);
 }
 
-/// Of those that were passed only what says of itself that it is whole: others may be half written anew.
+/// Of the passed steps, only those that record their own completion are published; others may be partly overwritten.
 #[test]
 fn steps_that_were_passed_unseen_are_published_if_they_are_whole_or_named() {
     for (name, marker, latest, file) in [
@@ -262,7 +262,7 @@ fn steps_that_were_passed_unseen_are_published_if_they_are_whole_or_named() {
             let dir = format!("out/{name}{number}");
             let shard = env.write(format!("{dir}/__0_0.distcp"), number.to_string());
             let written = env.write(format!("{dir}/{file}"), PICKLE);
-            // A part of the second one was written again.
+            // A part of the second step was written again.
             let time = SystemTime::now() - Duration::from_secs(if number == 2 { 10 } else { 0 });
             fs::File::open(written).unwrap().set_modified(time).unwrap();
             fs::File::open(shard)

@@ -1,4 +1,4 @@
-//! Which checkpoint is the latest, where contents come back and where clocks are ahead.
+//! Which checkpoint is the latest if content repeats or clocks are ahead.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,7 @@ use support::{Finished, TestEnvironment, environment};
 
 use crate::watch::{REF, checkpoint, end, line, once, published, start};
 
-/// One of these contents, with the same files in each checkpoint.
+/// Writes a checkpoint with this content. All checkpoints have the same files.
 fn content(env: &TestEnvironment, number: u64, content: &str) {
     let dir = format!("out/checkpoint-{number}");
     env.write(format!("{dir}/weights"), content);
@@ -18,7 +18,7 @@ fn out(done: &Finished) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
-/// A job that was rolled back, or a loss that did not move.
+/// A job that was rolled back, or whose loss did not change.
 #[test]
 fn a_checkpoint_with_the_content_of_an_older_one_is_the_latest() {
     let env = environment!();
@@ -31,7 +31,7 @@ fn a_checkpoint_with_the_content_of_an_older_one_is_the_latest() {
     assert_eq!(env.ok(["cat", &format!("{REF}@latest:weights")]), "A");
     let all = ["checkpoint-1", "checkpoint-2", "checkpoint-3"];
     assert_eq!(published(&env), all);
-    // The same again changes nothing, and each checkpoint has its version, also where the newest one has just what it has.
+    // A repeated watch changes nothing. Each checkpoint has a version, even if the newest version has the same content.
     assert_eq!(out(&once(&env, &[])), "");
     content(&env, 4, "A");
     let done = once(&env, &["--keep", "1"]);
@@ -47,7 +47,7 @@ fn a_checkpoint_with_the_content_of_an_older_one_is_the_latest() {
     assert_eq!(env.ok(["cat", &format!("{REF}@latest:weights")]), "B");
 }
 
-/// A sweep that keeps files from being purged touches all of them.
+/// A script that keeps files from being purged touches all of them.
 #[test]
 fn an_older_checkpoint_that_was_touched_does_not_come_back() {
     let env = environment!();
@@ -90,7 +90,7 @@ fn two_watches_of_one_directory_publish_each_once() {
     assert_eq!(published(&env), all);
 }
 
-/// A loss that does not move: each checkpoint counts as published, now and when a watch starts anew.
+/// A loss that does not change: each checkpoint counts as published, now and in a new watch.
 #[test]
 fn checkpoints_with_one_content_are_all_published() {
     let env = environment!();
@@ -118,7 +118,7 @@ fn checkpoints_with_one_content_are_all_published() {
         assert_eq!((done.code, out(&done)), (Some(0), String::new()), "{done}");
         assert_eq!(done.stderr, "", "{done}");
     }
-    // What was only touched is no other one.
+    // A checkpoint that was only touched counts as the same.
     content(&env, 4, "B");
     let done = once(&env, &[]);
     assert!(
@@ -128,7 +128,7 @@ fn checkpoints_with_one_content_are_all_published() {
     assert_eq!(published(&env), all);
 }
 
-/// A clock that was ahead when the files came, and was set back: what the system itself says of them is ahead, too.
+/// A clock was ahead when the files were written, and was set back: ctimes are ahead, too.
 #[test]
 fn a_clock_that_was_set_back_keeps_nothing_back() {
     for keep in [&[][..], &["--keep", "1"]] {
@@ -136,10 +136,10 @@ fn a_clock_that_was_set_back_keeps_nothing_back() {
         env.ok(["init"]);
         for number in 1..=3 {
             content(&env, number, &number.to_string());
-            // Of the same second they would be in the order of their names.
+            // Within the same second, the order would be that of the names.
             std::thread::sleep(Duration::from_millis(20));
             let mut store = env.command(crate::watch::words(&[&["--once"], keep].concat()));
-            // Not by its wrapper: one that was killed keeps out every later one that gets its number.
+            // Not with the wrapper of faketime: if it is killed, it blocks later processes with the same number.
             let library = "/usr/$LIB/faketime/libfaketime.so.1";
             store.env("LD_PRELOAD", library).env("FAKETIME", "-2h");
             let done: Finished = store.output().unwrap().into();
@@ -149,7 +149,7 @@ fn a_clock_that_was_set_back_keeps_nothing_back() {
             assert!(out(&done).contains(&told), "{done}");
             assert_eq!(out(&done).lines().count(), 1, "{done}");
         }
-        // Once the clock is right again, nothing comes twice.
+        // Once the clock is right again, nothing is published twice.
         let done = once(&env, keep);
         assert_eq!((done.code, out(&done)), (Some(0), String::new()), "{done}");
         content(&env, 4, "4");
@@ -160,7 +160,7 @@ fn a_clock_that_was_set_back_keeps_nothing_back() {
     }
 }
 
-/// Sets when the files of a checkpoint were written to an hour from now.
+/// Sets the times of a checkpoint's files to an hour from now.
 fn ahead(env: &TestEnvironment, number: u64) {
     let time = SystemTime::now() + Duration::from_secs(3600);
     for file in ["optimizer.bin", "rank-0/state", "trainer_state.json"] {
@@ -186,17 +186,17 @@ fn a_time_in_the_future_keeps_nothing_back() {
                 "{done}"
             );
         }
-        // Those that are there already when a watch begins, of both clocks.
+        // Checkpoints of both clocks that exist when a watch begins.
         checkpoint(&env, 4, 4);
         ahead(&env, 4);
-        // The clock of a file system goes by ticks of some milliseconds: within one of them both are of one age.
+        // The clock of a file system has ticks of some milliseconds: within one, both would have the same age.
         std::thread::sleep(Duration::from_millis(50));
         checkpoint(&env, 5, 5);
         let done = once(&env, keep);
         assert_eq!(done.code, Some(0), "{done}");
         let last = published(&env).pop().unwrap();
         assert_eq!(last, "checkpoint-5", "{done}");
-        // What was dropped does not come back, and is named.
+        // Dropped versions are not published again, and are reported.
         let done = once(&env, keep);
         assert_eq!((done.code, out(&done)), (Some(0), String::new()), "{done}");
         for number in 1..=4 {

@@ -1,4 +1,4 @@
-//! Checkpoints that lack something: what was published stays, and what is left of a directory is not published.
+//! Checkpoints that lack files: published versions stay, and an incomplete directory is not published.
 
 use std::fs;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use support::{Random, TestEnvironment, environment};
 
 use crate::watch::{REF, age, checkpoint, end, line, once, published, start};
 
-/// How a checkpoint that is published stops being what it was.
+/// Damages the directory of a published checkpoint.
 fn spoil(env: &TestEnvironment, dir: &str, how: &str) {
     match how {
         "torn" => drop(env.write(format!("{dir}/m1.pt"), b"PK\x03\x04 half")),
@@ -18,7 +18,7 @@ fn spoil(env: &TestEnvironment, dir: &str, how: &str) {
             for file in 0..3 {
                 fs::remove_file(env.path(format!("{dir}/m{file}.pt"))).unwrap();
             }
-            // As if all of it had come here just now.
+            // As if everything had been copied here just now.
             let marker = env.path(format!("{dir}/trainer_state.json"));
             let rights = fs::metadata(&marker).unwrap().permissions();
             fs::set_permissions(&marker, rights).unwrap();
@@ -30,7 +30,7 @@ fn spoil(env: &TestEnvironment, dir: &str, how: &str) {
     }
 }
 
-/// Three files, the marker, and all of it older than `secs`.
+/// Writes three files and the marker, all more than `secs` old.
 fn three_files(env: &TestEnvironment, number: u64, secs: u64) {
     let dir = format!("out/checkpoint-{number}");
     for file in 0..3 {
@@ -42,7 +42,7 @@ fn three_files(env: &TestEnvironment, number: u64, secs: u64) {
     age(env, &format!("{dir}/trainer_state.json"), secs);
 }
 
-/// What the ref has says how old its newest checkpoint is, not what became of the directory since.
+/// The ref records the age of its newest checkpoint, whatever happened to the directory since.
 #[test]
 fn the_only_whole_version_stays_whatever_became_of_its_directory() {
     for how in [
@@ -56,7 +56,7 @@ fn the_only_whole_version_stays_whatever_became_of_its_directory() {
         let env = environment!();
         three_files(&env, 1, 60);
         three_files(&env, 2, 30);
-        // Who drops it may be another one.
+        // Either the watch or a collector drops the older version.
         let keep: &[&str] = if how == "torn" { &[] } else { &["--keep", "1"] };
         assert_eq!(once(&env, keep).code, Some(0));
         if keep.is_empty() {
@@ -73,7 +73,7 @@ fn the_only_whole_version_stays_whatever_became_of_its_directory() {
     }
 }
 
-/// A deletion or a rewriting that was broken off leaves less than what was published.
+/// An interrupted deletion or rewrite leaves fewer files than were published.
 #[test]
 fn what_lost_files_is_not_published_again() {
     let env = environment!();
@@ -90,14 +90,14 @@ fn what_lost_files_is_not_published_again() {
         assert_eq!(done.stdout, b"", "{done}");
         assert!(done.stderr.contains("checkpoint-1: "), "{done}");
     }
-    // Who wants less than there was says so by the marker.
+    // A new marker says that fewer files are intended.
     env.write("out/checkpoint-1/trainer_state.json", "{}");
     let done = once(&env, &["--keep", "1"]);
     assert_eq!(done.code, Some(0), "{done}");
     assert_eq!(published(&env), ["checkpoint-1"]);
 }
 
-/// An array of NumPy as it is written, of 12 bytes.
+/// A NumPy array of 12 bytes in its file format.
 fn array() -> Vec<u8> {
     let head = b"{'descr': '<f4', 'fortran_order': False, 'shape': (3, 1), }\n";
     let len = u16::try_from(head.len()).unwrap().to_le_bytes();
@@ -150,7 +150,7 @@ fn what_lacks_a_part_that_it_names_is_not_finished() {
     assert_eq!(published(&env).len(), 3);
 }
 
-/// One that was never seen whole, while it is being deleted.
+/// A checkpoint that is being deleted before any watch has seen it complete.
 #[test]
 fn what_is_being_deleted_is_not_published() {
     let env = environment!();
@@ -162,14 +162,14 @@ fn what_is_being_deleted_is_not_published() {
         assert_eq!(done.code, Some(6), "{done}");
         let why = "checkpoint-1: not finished: a file of it was removed after trainer_state.json";
         assert!(done.stderr.contains(why), "{done}");
-        // Told as it is seen, and in the list at the end.
+        // Reported when it is seen, and in the list at the end.
         assert_eq!(done.stderr.matches(why).count(), 2, "{done}");
     }
     env.write("out/checkpoint-1/trainer_state.json", "{}");
     assert_eq!(once(&env, &[]).code, Some(0));
 }
 
-/// From outside nothing is seen of a file that is written over.
+/// An overwritten file cannot be recognized from outside.
 #[test]
 fn a_watch_that_ends_names_what_was_broken_off_while_it_ran() {
     let env = environment!();

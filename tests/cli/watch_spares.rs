@@ -1,11 +1,11 @@
-//! Watching a training job without taking what it needs: bytes in a second, and room on a disk.
+//! A watch limits its use of resources that the training needs: bytes per second, and space on a disk.
 
 use serde_json::Value;
 use support::{Random, environment};
 
 use crate::watch::{REF, once};
 
-/// Only a bound from above: how slow the machine is changes nothing of it.
+/// Only an upper bound, so the result does not depend on the speed of the machine.
 #[test]
 fn no_more_bytes_are_written_in_a_second_than_it_was_told() {
     const LIMIT: u64 = 400_000;
@@ -25,7 +25,7 @@ fn no_more_bytes_are_written_in_a_second_than_it_was_told() {
     assert!(bytes as f64 / secs < 2.0 * LIMIT as f64, "{told}");
 }
 
-/// How much is free is known of a disk, and of nothing else.
+/// Free space is known for disks only.
 #[test]
 fn room_is_not_kept_where_it_cannot_be_known() {
     let env = environment!();

@@ -5,7 +5,7 @@ use support::{TestEnvironment, environment};
 
 const REF: &str = "project/demo/data";
 
-/// Place, what it has, and how many versions.
+/// The place, how much it has, and the number of versions.
 fn found(env: &TestEnvironment, what: &str, code: i32) -> Vec<(String, String, usize)> {
     let done = env.store(["where", what, "--json"]);
     assert_eq!(done.code, Some(code), "{done}");
@@ -50,7 +50,7 @@ fn clusters_have_all_of_a_ref_part_of_it_or_nothing() {
         ("part", "part", 1),
     ]);
     assert_eq!(found(&env, REF, 0), all);
-    // By its number here, which is another one there; and by what is there alone.
+    // By a local number, which is another version elsewhere; and by the id of a version that only others have.
     let second = told(&[
         ("here", "all", 1),
         ("empty", "none", 0),
@@ -91,7 +91,7 @@ fn one_that_cannot_be_asked_is_named() {
     );
 }
 
-/// A mount that is away leaves an empty directory, or none.
+/// A missing mount leaves an empty directory, or none.
 #[test]
 fn a_cluster_that_is_gone_or_lost_its_log_could_not_be_asked() {
     let env = environment!();
@@ -125,7 +125,7 @@ fn a_cluster_that_is_gone_or_lost_its_log_could_not_be_asked() {
     ] {
         assert!(said.stderr.contains(named), "{named}: {said}");
     }
-    // The store of this host is made by the first put.
+    // The first put creates this host's store.
     std::fs::remove_dir_all(env.path("home/.local/share/store")).unwrap();
     let first = found(&env, REF, 6);
     assert_eq!(
@@ -134,7 +134,7 @@ fn a_cluster_that_is_gone_or_lost_its_log_could_not_be_asked() {
     );
 }
 
-/// What `undo` brings back stands below the newest version, which gets one more number; so it does where both are copied.
+/// `undo` restores a version below the newest one, which gets a new number. A copy of both keeps that order.
 #[test]
 fn what_came_back_behind_a_drop_does_not_become_the_newest_of_a_copy() {
     let env = environment!();
