@@ -1,4 +1,4 @@
-//! The command on a store in a bucket of one of the servers, with nothing but its environment to tell it how.
+//! The command with a store in a bucket, configured only by its environment.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,7 +7,7 @@ use support::proxy::{Proxy, Slowness};
 use support::servers::{BUCKET, Server, fresh_prefix};
 use support::{Finished, TestEnvironment, environment};
 
-/// A store that collects all it can at once.
+/// A collection of everything possible at once.
 pub(crate) const GREEDY: [&str; 8] = [
     "gc",
     "--grace",
@@ -34,7 +34,7 @@ impl Bucket {
         bucket
     }
 
-    /// A place where nothing is yet.
+    /// A prefix without a store.
     pub(crate) fn without_store(name: &str, server: Server) -> Self {
         Self {
             env: environment!().in_full_portions(),
@@ -43,7 +43,7 @@ impl Bucket {
         }
     }
 
-    /// A new store on `server` that is reached through a proxy.
+    /// A new store on `server`, reached through a proxy.
     pub(crate) fn proxied(name: &str, server: &Server) -> (Self, Proxy) {
         let proxy = Proxy::new(&server.endpoint, Slowness::default());
         let bucket = Self::new(name, server.behind(&proxy));
@@ -51,17 +51,17 @@ impl Bucket {
         (bucket, proxy)
     }
 
-    /// The command on this store, not started yet.
+    /// The command with this store, not yet started.
     pub(crate) fn command<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = self.env.command(["--store", &self.url]);
         command.args(words);
         command.envs(self.server.variables());
-        // A body that stops in the middle is given up soon.
+        // A short timeout, since some faults stop a body in the middle.
         command.env("AWS_READ_TIMEOUT", "3 seconds");
         command
     }
 
-    /// The command on a host of that name, which knows nothing of what others remember.
+    /// The command on a host with this name, which shares no memory with others.
     pub(crate) fn on_host<'a>(
         &self,
         host: &str,
@@ -72,23 +72,23 @@ impl Bucket {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs the command and waits for its end.
     pub(crate) fn store<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Finished {
         self.command(words).output().unwrap().into()
     }
 
-    /// Runs it to its end, which must be a good one; returns its standard output.
+    /// Runs the command, asserts that it succeeds, and returns its standard output.
     pub(crate) fn ok<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> String {
         good(self.command(words))
     }
 
-    /// A path in the working directory that nothing has used yet.
+    /// An unused path in the working directory.
     pub(crate) fn fresh(&self, name: &str) -> PathBuf {
         self.env.path(fresh_prefix(name))
     }
 }
 
-/// Runs a command that must end well; returns its standard output, of which bytes that are no text are lost.
+/// Runs a command, asserts that it succeeds, and returns its standard output; replaces what is not UTF-8.
 pub(crate) fn good(mut command: Command) -> String {
     let finished: Finished = command.output().unwrap().into();
     assert_eq!(finished.code, Some(0), "{command:?}: {finished}");

@@ -1,4 +1,4 @@
-//! One suite for every server, and what the one that lies gets wrong.
+//! One suite for every server, and what the server with false promises gets wrong.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Credentials: in no output, no error, no list of processes, no file of this host and no object of the store.
+//! Credentials never appear in output, errors, process lists, files of this host or objects of the store.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ const PLANTED: [&str; 3] = [KEY, SECRET, TOKEN];
 
 #[test]
 fn a_secret_shows_nowhere() {
-    // moto takes every key.
+    // moto accepts every key.
     let server = Server {
         key: KEY.to_owned(),
         secret: SECRET.to_owned(),
@@ -66,7 +66,7 @@ fn a_secret_shows_nowhere() {
     no_object_shows(&bucket);
 }
 
-/// Runs the command with the secrets in its environment, and looks at all that others can see of it.
+/// Runs the command with the secrets in its environment, and checks everything that others can see of it.
 fn run(bucket: &Bucket, words: &[&str]) -> Finished {
     let mut command = bucket.command(words.iter().copied());
     command
@@ -102,7 +102,7 @@ fn no_file_shows(dir: &Path) {
     }
 }
 
-/// The bucket without the command, retried for this long.
+/// Opens the bucket without the command, with retries for this long.
 fn opened(bucket: &Bucket, deadline: Duration) -> Arc<dyn Prune> {
     let settings = bucket.server.variables();
     let settings = settings.map(|(name, value)| (name.to_owned(), value));

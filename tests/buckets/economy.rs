@@ -1,4 +1,4 @@
-//! How many requests and bytes a verb takes, counted on the wire.
+//! The number of requests and bytes of each verb, counted on the wire.
 
 use std::process::Command;
 
@@ -15,7 +15,7 @@ fn a_thousand_small_files_are_a_handful_of_requests() {
         let path = bucket.env.path(format!("tree/{}/{number}", number % 10));
         trees::write(&path, &random.bytes(700));
     }
-    // The get leaves a use, and the host knows that when it materializes.
+    // The get records a use, and the host remembers that when it materializes.
     for (words, most, puts) in [
         (&["put", "tree", "project/a/b"][..], 12, 4),
         (&["get", "project/a/b", "out"], 12, 1),
@@ -29,7 +29,7 @@ fn a_thousand_small_files_are_a_handful_of_requests() {
     }
 }
 
-/// The same command on the first core that this process may use.
+/// Runs the command on the first core that this process may use.
 fn on_one_core(command: &Command) -> Command {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let allowed = status
@@ -48,7 +48,7 @@ fn a_look_takes_what_it_needs() {
         trees::write(&path, &random.bytes(1_000_000));
     }
     trees::write(&bucket.env.path("tree/note"), b"a few words");
-    // By one thread, so that each file lies together: on a busy machine the frames of all of them mix.
+    // One thread, so that each file is contiguous; otherwise the frames of several files mix.
     good(on_one_core(&bucket.command(["put", "tree", "project/a/b"])));
     proxy.take();
     for (words, requests, bytes) in [
@@ -68,7 +68,7 @@ fn a_look_takes_what_it_needs() {
     }
 }
 
-/// Keys that a compile cache does not have cost what one of them costs: one look at one tree.
+/// Missing keys of a compile cache cost no more than a single one: one read of one tree.
 #[test]
 fn a_thousand_keys_that_are_missing_cost_what_one_costs() {
     let (bucket, proxy) = Bucket::proxied("misses", &Server::moto());
@@ -94,7 +94,7 @@ fn a_thousand_keys_that_are_missing_cost_what_one_costs() {
     assert!(asked[1] <= asked[0] && asked[0] <= 10, "{asked:?}");
 }
 
-/// A host that has the caches already asks the store once what is new, however many caches there are.
+/// On a host that already has the caches, a run asks the store once for changes, however many caches there are.
 #[test]
 fn a_run_on_a_warm_host_looks_once_before_the_command() {
     let (bucket, proxy) = Bucket::proxied("run", &Server::moto());
@@ -117,11 +117,11 @@ fn a_run_on_a_warm_host_looks_once_before_the_command() {
     assert!(running.wait().unwrap().success());
     let looks = start.with(&["GET", "checkpoints"]).requests();
     assert_eq!(looks, 1, "{start:?}");
-    // The format, the log, what no log knows of, and a tree of each cache.
+    // The format, the log, objects that no log entry names, and one tree for each cache.
     assert!(start.requests() <= 10, "{start:?}");
 }
 
-/// The caches of a run are saved one after another from one look at the store.
+/// The caches of a run are saved one after another with one read of the log.
 #[test]
 fn the_end_of_a_run_looks_once_for_all_caches() {
     let (bucket, proxy) = Bucket::proxied("end", &Server::moto());
@@ -148,9 +148,9 @@ fn the_end_of_a_run_looks_once_for_all_caches() {
     let looks = end.with(&["GET", "checkpoints"]).requests();
     assert_eq!(looks, 1, "{end:?}");
     assert_eq!(end.with(&["PUT"]).requests(), 0, "{end:?}");
-    // The format and a look; of each cache what no collector has moved, its packs, and what was added since.
+    // The format and one read of the log; for each cache the check for condemned packs, its packs, and new entries.
     assert!(end.requests() <= 14, "{end:?}");
-    // What one cache stores the next one finds: the same bytes are there once.
+    // The second cache finds chunks that the first one stored, so equal bytes are stored once.
     let script = "head -c 300000 /dev/urandom > $STORE_PROJECT_CACHE_DIR/c; cp $STORE_PROJECT_CACHE_DIR/c $STORE_TEAM_CACHE_DIR";
     let end = run(script);
     let packs = end.with(&["PUT", "/packs/"]);

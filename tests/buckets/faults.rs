@@ -1,4 +1,4 @@
-//! Networks as they are: every fault by itself, then by dice. What comes out is right, and the store is whole.
+//! Faulty networks: every fault alone, then at random. Results are correct, and the store is sound.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use support::{Finished, Random, assert_same_but_file_times, assert_same_tree, ef
 
 use crate::bucket::{Bucket, GREEDY};
 
-/// Of a thousand requests so many meet a fault.
+/// How many of a thousand requests meet a fault.
 pub(crate) const PER_THOUSAND: u64 = 60;
 
-/// Every fault that passes, and the number of the request that it meets. In the ordinary suite each meets another
-/// one, at length each meets every one.
+/// Every fault that a retry overcomes, with the number of its request. In the ordinary suite each fault hits one
+/// request, in the long form every request.
 pub(crate) fn each_fault(requests: usize) -> impl Iterator<Item = (Fault, u64)> {
     let last = u64::try_from(requests).unwrap();
     Fault::PASSING
@@ -26,7 +26,7 @@ pub(crate) fn each_fault(requests: usize) -> impl Iterator<Item = (Fault, u64)> 
         })
 }
 
-/// One seed of dice after the other: `STORE_TESTS_SEEDS` of them, the first being `STORE_TESTS_SEED`.
+/// The seeds: `STORE_TESTS_SEEDS` of them, beginning with `STORE_TESTS_SEED`.
 pub(crate) fn seeds() -> Range<u64> {
     let told = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
     let first = told("STORE_TESTS_SEED").unwrap_or(1);
@@ -44,7 +44,7 @@ fn begun(name: &str) -> (Bucket, Proxy) {
     (bucket, proxy)
 }
 
-/// What each verb does here, by words; `OUT` is a path of its own.
+/// The arguments of each verb; `OUT` stands for a new path.
 const VERBS: [&[&str]; 4] = [
     &["put", "tree-2", "project/a/b", "--read-all"],
     &["get", "project/a/b", "OUT"],
@@ -52,7 +52,7 @@ const VERBS: [&[&str]; 4] = [
     &GREEDY,
 ];
 
-/// Runs a verb under `schedule`, on a host of its own; returns what it did and where, and what passed meanwhile.
+/// Runs a verb under `schedule`, on a host of its own. Returns its result, its path, and the traffic.
 fn run(
     bucket: &Bucket,
     proxy: &Proxy,
@@ -74,7 +74,7 @@ fn run(
     (finished, out, proxy.take())
 }
 
-/// Each put brings bytes that the store lacks, and each collection finds some to delete.
+/// Gives each put new bytes, and each collection something to delete.
 fn give_work(bucket: &Bucket, verb: &[&str]) {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let tree = match verb.first() {
@@ -93,7 +93,7 @@ fn give_work(bucket: &Bucket, verb: &[&str]) {
 fn every_fault_passes(name: &str, verb: &[&str]) {
     let (bucket, proxy) = begun(name);
     bucket.ok(["put", "tree-2", "project/a/b"]);
-    // The first one may ask for more: nothing of it is on this host yet, and a busy one asks again.
+    // The first run may take more requests, since this host has nothing cached yet, and a busy one retries.
     let requests = [(); 2].map(|()| {
         let (finished, _, traffic) = run(&bucket, &proxy, verb, Schedule::Fine);
         assert_eq!(finished.code, Some(0), "{finished}");
@@ -134,7 +134,7 @@ fn every_fault_by_itself_passes_a_collection() {
     every_fault_passes("one-fault-gc", VERBS[3]);
 }
 
-/// What was got is a tree that was put.
+/// Asserts that the result is the tree that was put.
 fn check_tree(bucket: &Bucket, verb: &[&str], out: &Path) {
     let tree = bucket.env.path("tree-2");
     match verb.first() {
@@ -166,8 +166,8 @@ fn faults_by_dice_lose_nothing() {
     }
 }
 
-/// Neither a server that is busy for it, nor one that is gone, nor credentials that may only read keep a reader from
-/// its end, and none of them is asked for long.
+/// A use that cannot be recorded does not make a read fail or wait for long: neither with a busy server, nor with one
+/// that is gone, nor with read-only credentials.
 #[test]
 fn a_use_that_cannot_be_left_holds_nothing_up() {
     let (bucket, proxy) = begun("uses");

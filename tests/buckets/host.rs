@@ -1,4 +1,4 @@
-//! One host and a bucket: what many of its processes fetch together, and what stays on it.
+//! One host and a bucket: what several processes fetch together, and what is stored on the host.
 
 use std::fs;
 use std::path::Path;
@@ -44,8 +44,9 @@ fn processes_of_one_host_build_each_file_once_and_fetch_each_byte_about_once() {
     }
     assert_eq!(built, FILES);
     let together = proxy.take();
-    // Each of them looks at the store. Who builds one file of two whose chunks lie in turn in a pack reads over up to a
-    // megabyte of the other rather than ask twice. If none knew of the others, they would read eight times as much.
+    // Each process reads the state. If two files alternate in a pack, the process that builds one reads up to a
+    // megabyte of the other rather than send another request. Without coordination, they would read eight times as
+    // much.
     let most = alone + alone / 2 + PROCESSES * 50_000;
     assert!(together.received() <= most, "{alone} alone, {together:?}");
     for out in &outs {
@@ -55,7 +56,7 @@ fn processes_of_one_host_build_each_file_once_and_fetch_each_byte_about_once() {
     assert!(kept < 1_000_000, "{kept} bytes beside the pool");
 }
 
-/// Bytes of files that are no pool's.
+/// The number of bytes in files outside of pools.
 fn kept(dir: &Path) -> u64 {
     let mut bytes = 0;
     for entry in fs::read_dir(dir).unwrap() {

@@ -1,5 +1,5 @@
-//! Jobs whose bucket is away when they end: the job's own exit code, a cache that is kept and named, and a next save, run or
-//! `save --pending` that saves it.
+//! Jobs whose bucket is unreachable when they end: the exit code is the job's own, the cache is kept and reported, and
+//! the next save, run or `save --pending` saves it.
 
 use std::fs;
 use std::process::Stdio;
@@ -14,7 +14,7 @@ use crate::link::Host;
 
 const REF: &str = "project/llama/cache";
 const SCRIPT: &str = "echo new > $STORE_PROJECT_CACHE_DIR/new; : > ready; while [ ! -e go ]; do sleep 0.02; done; exit $CODE";
-/// Settles what was kept, one way or another.
+/// Commands that save what was kept.
 const SETTLES: [&[&str]; 4] = [
     &["save", "base/project", REF],
     &["save", "--pending"],
@@ -51,7 +51,7 @@ fn settle(bucket: &Bucket, words: &[&str]) {
     );
 }
 
-/// Nothing is refused behind a link that is down: what is asked is lost. The first job of a project, and a later one.
+/// On a link that is down, requests are lost without an error. For the first job of a project, and for a later one.
 #[test]
 fn a_job_that_ends_while_its_link_is_down_is_saved_later() {
     let host = Host::new(14);
@@ -88,7 +88,7 @@ fn a_job_that_ends_while_its_link_is_down_is_saved_later() {
         host.link("up");
         check_is_kept(&ended, code, &bucket);
         if number <= 1 {
-            // Another job of the project came first.
+            // Another job of the project has saved first.
             bucket.env.write("in/other", "other");
             bucket.ok(["put", "in", REF]);
         }
@@ -96,7 +96,7 @@ fn a_job_that_ends_while_its_link_is_down_is_saved_later() {
     }
 }
 
-/// A save by hand: connections are refused.
+/// A save by hand, while connections are refused.
 #[test]
 fn a_save_while_the_bucket_is_away_is_settled_by_the_next_one() {
     for (settles, named) in SETTLES.into_iter().zip([true, false, true, false]) {
@@ -119,7 +119,7 @@ fn a_save_while_the_bucket_is_away_is_settled_by_the_next_one() {
     }
 }
 
-/// How much is free there is not known, and nothing is promised of it.
+/// The free space of a bucket is unknown, so `--free` is refused.
 #[test]
 fn a_watch_keeps_no_room_in_a_bucket() {
     let bucket = Bucket::new("watch-free", Server::moto());

@@ -1,4 +1,4 @@
-//! Two hosts with a link between them that is cut and comes back: network namespaces and a veth pair. Needs root.
+//! Two hosts with a link that is cut and restored: network namespaces and a veth pair. Needs root.
 
 use std::fs;
 use std::path::Path;
@@ -11,34 +11,34 @@ use support::{Finished, Random, assert_same_tree, effort, trees, under};
 
 use crate::bucket::{Bucket, good};
 
-/// Its rate, in each direction.
+/// The rate of the link in each direction.
 const RATE: &str = "400mbit";
-/// A little more than a pack has.
+/// A little more than the size of a pack.
 const PACK_BYTES: u64 = 68_000_000;
-/// Most bytes that are on their way at once.
+/// Maximum bytes in flight.
 const IN_FLIGHT_BYTES: u64 = 64_000_000;
-/// What a link carries beside the bytes of objects: a share of them, and this.
+/// Fixed traffic in addition to the bytes of objects; there is also a share of them.
 const TALK_BYTES: u64 = 2_000_000;
 
-/// How long the link is down: at length until whoever waits for bytes asks again.
+/// How long the link is down. In the long form, until a waiting reader retries.
 fn outage() -> Duration {
     Duration::from_secs(effort(3, 45))
 }
 
-/// A host in a namespace of its own, with one link to this one.
+/// A host in a network namespace of its own, with one link to this one.
 pub(crate) struct Host {
     name: String,
     here: String,
-    /// Of this end of the link.
+    /// The address of this end of the link.
     pub(crate) address: String,
 }
 
 impl Host {
-    /// Of `number` one host exists at a time: 1 to 5 are used here, 6 to 13 by seeds, 14 by jobs.
+    /// At most one host may use a `number` at a time: 1 to 5 are used here, 6 to 13 by seeds, 14 by jobs.
     pub(crate) fn new(number: u32) -> Self {
         let name = format!("st{}x{number}", std::process::id());
         let octet = std::process::id() % 64 * 4;
-        // Addresses for measurements between hosts, which no network routes.
+        // Addresses for benchmarks between hosts, which no network routes.
         let (address, other) = (
             format!("198.19.{number}.{}", octet + 1),
             format!("198.19.{number}.{}", octet + 2),
@@ -68,7 +68,7 @@ impl Host {
         ip(&format!("link set {} {state}", self.here));
     }
 
-    /// Bytes that the link has carried, in both directions, what TCP sent twice too.
+    /// Bytes that the link has carried in both directions, including retransmissions.
     pub(crate) fn carried(&self) -> u64 {
         let count = |what| -> u64 {
             let path = format!("/sys/class/net/{}/statistics/{what}", self.here);
@@ -77,7 +77,7 @@ impl Host {
         count("rx_bytes") + count("tx_bytes")
     }
 
-    /// The command as it runs on that host.
+    /// The command on that host.
     pub(crate) fn run(&self, command: &Command) -> Command {
         under("ip", ["netns", "exec", &self.name], command)
     }
@@ -100,7 +100,7 @@ fn run(program: &str, words: &str) {
     assert!(done.status.success(), "{program} {words}: {told}");
 }
 
-/// What brings a tree over the link.
+/// How a tree gets over the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Put,
@@ -108,7 +108,7 @@ enum Way {
     Pull,
 }
 
-/// A bucket on this side of the link, and on the other the tree, or a store in the directory `there`.
+/// A bucket on this side of the link; on the other side the tree, or a store in the directory `there`.
 struct Ends {
     way: Way,
     bytes: u64,
@@ -118,7 +118,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// With `bytes` that are to be carried.
+    /// The two ends, with `bytes` to transfer.
     fn new(number: u32, way: Way, bytes: u64) -> Self {
         let host = Host::new(number);
         let server = Server::moto();
@@ -147,7 +147,7 @@ impl Ends {
         }
     }
 
-    /// What brings the tree, begun on the other side of the link.
+    /// Starts the transfer on the other side of the link.
     fn begin(&self) -> Child {
         let url = self.bucket.url.as_str();
         let words = match self.way {
@@ -162,7 +162,7 @@ impl Ends {
         command.spawn().unwrap()
     }
 
-    /// Until `holds`, which is before the end.
+    /// Waits until `holds` is true, which must be before the end.
     fn until(&self, child: &mut Child, holds: impl Fn() -> bool) {
         while !holds() {
             assert!(child.try_wait().unwrap().is_none(), "it was over too soon");
@@ -170,13 +170,13 @@ impl Ends {
         }
     }
 
-    /// Until so many bytes more were carried.
+    /// Waits until this many more bytes were carried.
     fn until_carried(&self, child: &mut Child, bytes: u64) {
         let begin = self.host.carried();
         self.until(child, || self.host.carried() - begin >= bytes);
     }
 
-    /// Whether a pack of data is finished where the bytes go.
+    /// Whether a pack of data is complete at the destination.
     fn has_whole_pack(&self) -> bool {
         let place = self.bucket.env.path("there/packs");
         match self.way {
@@ -188,7 +188,7 @@ impl Ends {
         }
     }
 
-    /// Everything has arrived, and no more than `again` was carried twice.
+    /// Asserts that everything has arrived, and that at most `again` bytes were carried twice.
     fn finish(&self, child: Child, carried_before: u64, again: u64) {
         let finished: Finished = child.wait_with_output().unwrap().into();
         assert_eq!(finished.code, Some(0), "{finished}{:?}", self.proxy.take());
@@ -210,7 +210,7 @@ impl Ends {
     }
 }
 
-/// Whether a file below has nearly the size of a whole pack, under the name of one.
+/// Whether a file below `dir` has nearly the size of a whole pack, and the name of a pack.
 fn has_large_file(dir: &Path) -> bool {
     let entries = fs::read_dir(dir)
         .into_iter()
@@ -226,7 +226,7 @@ fn has_large_file(dir: &Path) -> bool {
     })
 }
 
-/// A link that is cut in the middle, and comes back: all goes on where it was.
+/// The link is cut in the middle and restored: the transfer continues where it was.
 fn outlives(number: u32, way: Way) {
     let ends = Ends::new(number, way, effort(48_000_000, 200_000_000));
     let before = ends.host.carried();
@@ -256,7 +256,7 @@ fn a_pull_outlives_a_link_that_is_cut_and_comes_back() {
     outlives(3, Way::Pull);
 }
 
-/// One that is killed while the link is down, with one pack finished, takes up what it had when it runs again.
+/// A transfer that is killed while the link is down, with one complete pack, adopts that pack in its next run.
 fn resumes(number: u32, way: Way) {
     let ends = Ends::new(number, way, 160_000_000);
     let mut child = ends.begin();

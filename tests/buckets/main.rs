@@ -1,4 +1,4 @@
-//! Stores in buckets, on servers that nobody here wrote, over networks as they are.
+//! Stores in buckets, on independent servers, over faulty networks.
 #![cfg(test)]
 
 mod bucket;

@@ -1,11 +1,11 @@
-//! The proxy itself: what it counts, and what each fault looks like to a client that asks once.
+//! The proxy itself: what it counts, and what each fault looks like to a client without retries.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
 use support::proxy::{Fault, Proxy, Schedule, Slowness};
 
-/// A server that answers every request with `body`, and the number of requests that reached it.
+/// A server that answers every request with `body`, and the requests that reach it.
 fn echo(body: &'static str) -> (String, std::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -29,7 +29,7 @@ fn echo(body: &'static str) -> (String, std::sync::mpsc::Receiver<String>) {
     (endpoint, heard)
 }
 
-/// What a client that asks once gets: all bytes, and whether the connection broke.
+/// What a client without retries receives: all bytes, and whether the connection broke.
 fn ask(proxy: &Proxy, request: &str) -> (String, bool) {
     let address = proxy.endpoint();
     let mut stream = TcpStream::connect(address.trim_start_matches("http://")).unwrap();

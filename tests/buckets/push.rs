@@ -1,4 +1,4 @@
-//! What a push moves, counted on the wire.
+//! What a push transfers, counted on the wire.
 
 use std::process::{Command, Stdio};
 
@@ -8,10 +8,10 @@ use support::{Random, assert_same_tree, effort, trees};
 
 use crate::bucket::{Bucket, good};
 
-/// Most bytes of a pack, its table and the heads of requests left out.
+/// Maximum bytes of a pack, without its table and the headers of requests.
 const PACK_BYTES: u64 = 64 << 20;
 
-/// A store in a directory beside the bucket.
+/// The command with a store in a directory.
 fn here<'a>(bucket: &Bucket, words: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = bucket.env.command(["--store", "here"]);
     command.args(words).envs(bucket.server.variables());
@@ -22,7 +22,7 @@ fn push(bucket: &Bucket) -> Command {
     here(bucket, ["push", "project/a/b", &bucket.url])
 }
 
-/// Puts a tree of `files` files of 100 kB, of which the first `new` are those of `seed`; returns bytes stored.
+/// Puts a tree of `files` files of 100 kB; the first `new` of them come from `seed`. Returns the bytes stored.
 fn put(bucket: &Bucket, files: u64, new: u64, seed: u64) -> u64 {
     for number in 0..files {
         let seed = if number < new { seed } else { 0 };
@@ -51,10 +51,10 @@ fn a_second_version_moves_what_is_new() {
     good(push(&bucket));
     let traffic = proxy.take();
     let moved = traffic.sent() + traffic.received();
-    // New encoded bytes and a tenth, and 2 % of the version.
+    // The new encoded bytes and a tenth of them, and 2 % of the version.
     let most = stored + stored / 10 + 100 * 100_000 / 50;
     assert!(moved <= most, "{moved} bytes for {stored}: {traffic:?}");
-    // What is missing follows from the segments there.
+    // The destination's segments say what is missing, so no pack is read.
     assert_eq!(
         traffic.with(&["GET", "/packs/"]).requests(),
         0,
@@ -68,7 +68,7 @@ fn a_second_version_moves_what_is_new() {
     assert_same_tree(&bucket.env.path("tree"), &bucket.env.path("out"));
 }
 
-/// Whether what a version needs is still there takes a request, or two where the store is large.
+/// To check that a version's packs still exist takes one request, or two in a large store.
 #[test]
 fn a_push_with_nothing_to_do_asks_once_for_the_packs() {
     let (bucket, proxy) = begun("nothing");
@@ -83,9 +83,9 @@ fn a_push_with_nothing_to_do_asks_once_for_the_packs() {
     for listed in ["packs", "segments", "checkpoints"] {
         assert_eq!(traffic.with(&[listed]).requests(), 1, "{traffic:?}");
     }
-    // Further the format, one entry and the two that are not there, and whether a listing shows more.
+    // In addition the format, one entry and two missing ones, and one listing for more.
     assert!(traffic.requests() <= 8, "{traffic:?}");
-    // A put that counts on a few packs asks for each of them, or for all.
+    // A put that relies on a few packs asks for each of them, or lists all.
     bucket.ok(["put", "tree", "project/a/b"]);
     proxy.take();
     bucket.ok(["put", "tree", "project/a/b"]);

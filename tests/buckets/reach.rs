@@ -1,5 +1,5 @@
-//! How a bucket is reached: certificates and credentials of one's own, an endpoint where nobody is, for how long it
-//! is tried, and what is said meanwhile.
+//! How a bucket is reached: custom certificates and credentials, an endpoint without a server, deadlines, and messages
+//! meanwhile.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -26,7 +26,7 @@ fn an_authority_of_ones_own_is_trusted_where_it_is_named_and_nowhere_else() {
     };
     let bucket = Bucket::without_store("tls", server);
     let mut command = bucket.command(["init"]);
-    // The test would be ended before this is over.
+    // With this deadline, retries would outlast the test.
     command.env("STORE_DEADLINE", "1h");
     let refused = finished(command);
     assert_eq!(refused.code, Some(1), "{refused}");
@@ -141,7 +141,7 @@ fn two_clusters_with_credentials_of_their_own_go_together() {
         &["get", "project/a/b", "out", "--store", "ceph"],
     ] {
         let mut command = env.command(words);
-        // Of another endpoint, and of nobody.
+        // Settings for another endpoint, with invalid credentials.
         command.env("AWS_ACCESS_KEY_ID", "wrong");
         command.env("AWS_ENDPOINT_URL", "http://wrong.invalid");
         good(command);
@@ -219,7 +219,7 @@ fn a_long_wait_is_told_with_what_is_waited_for() {
     assert_eq!(child.wait().unwrap().code(), Some(3));
 }
 
-/// A listener that takes connections and never answers, and a bucket there.
+/// A listener that accepts connections and never answers, and a bucket with its address.
 fn silent(name: &str) -> (TcpListener, Bucket) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = Server {
@@ -294,7 +294,7 @@ fn the_url_of_a_cluster_has_its_profile_wherever_it_is_named() {
     }
 }
 
-/// Who may run only where the cache is learns where that is, also of buckets; one that does not answer is named as that.
+/// With `--require-local`, the hint names the bucket that has the cache, and says if a cluster does not answer.
 #[test]
 fn a_run_that_wants_its_cache_here_names_the_bucket_that_has_it() {
     let env = environment!();

@@ -1,4 +1,4 @@
-//! Seeding a ref in a bucket from several hosts: the script runs once, and a seeder that dies is replaced.
+//! Seeding a ref in a bucket from several hosts: the script runs once, and a dead seeder is replaced.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -26,7 +26,7 @@ fn of_many_on_3_hosts_one_runs_the_script_and_is_replaced_when_it_dies_on_ceph()
     seeded(&Bucket::new("seed", Server::ceph()), 11);
 }
 
-/// Its script goes on, and nobody waits for it.
+/// The script of the seeder without a connection continues, but nobody waits for it.
 #[test]
 fn one_that_is_cut_off_from_the_bucket_is_replaced() {
     let bucket = Bucket::new("cut-off", Server::moto());
@@ -45,8 +45,8 @@ fn one_that_is_cut_off_from_the_bucket_is_replaced() {
     first.wait().unwrap();
 }
 
-/// Behind a link that is down nothing is refused: what is asked is lost, and connections stand still. Here each of two
-/// hosts is a network namespace. When the link is back, who was replaced ends well, with what the other one made.
+/// On a link that is down, requests are lost without an error, and connections hang. Each of the two hosts is a network
+/// namespace. Once its link is restored, the replaced seeder succeeds with the other one's result.
 #[test]
 fn one_whose_link_is_down_is_replaced_and_takes_what_came_instead() {
     let bucket = Bucket::new("link-down", Server::moto());
@@ -72,14 +72,14 @@ fn one_whose_link_is_down_is_replaced_and_takes_what_came_instead() {
     assert_eq!(bucket.ok(["history", REF, "--json"]).lines().count(), 1);
 }
 
-/// The command on a host, which reaches the bucket by its link alone.
+/// The command on a host that reaches the bucket only through its link.
 fn behind(host: &Host, bucket: &Bucket, number: usize) -> (Proxy, Command) {
     let proxy = link(host, bucket);
     let there = through(host, &proxy, bucket, number, "0");
     (proxy, there)
 }
 
-/// The bucket as a host sees it.
+/// The bucket, as a host reaches it.
 fn link(host: &Host, bucket: &Bucket) -> Proxy {
     let listening = format!("{}:0", host.address);
     Proxy::listening(&listening, &bucket.server.endpoint, Slowness::default())
@@ -125,7 +125,8 @@ fn command(bucket: &Bucket, number: usize, slow: &str) -> Command {
     command
 }
 
-/// Many on 3 hosts, each a network namespace with a link of its own to the bucket, numbered from `first_host` on.
+/// Many processes on 3 hosts, numbered from `first_host` on. Each host is a network namespace with a link to the
+/// bucket.
 fn seeded(bucket: &Bucket, first_host: u32) {
     let hosts: [Host; HOSTS] = [0, 1, 2].map(|at| Host::new(first_host + at));
     let links: Vec<Proxy> = hosts.iter().map(|host| link(host, bucket)).collect();
@@ -138,7 +139,7 @@ fn seeded(bucket: &Bucket, first_host: u32) {
     while runs(bucket) == 0 {
         std::thread::sleep(Duration::from_millis(20));
     }
-    // Each beats from a core that it shares with all the others.
+    // All of them share one core, and each must beat in time.
     let processes = effort(12, 32);
     let others: Vec<Child> = (1..processes).map(|number| begin(number, "1")).collect();
     first.kill().unwrap();

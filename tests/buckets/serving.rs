@@ -1,5 +1,5 @@
-//! Doors to a store in a bucket that does not answer for a while: clients are told to come again before they give up, and
-//! are answered when it is back.
+//! Doors to a store in a bucket that does not answer for a while: clients are told to retry before they give up, and
+//! are answered once the bucket is back.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,13 +13,13 @@ use support::servers::Server;
 
 use crate::bucket::Bucket;
 
-/// Less than the engine waits for a bucket, and more than any door waits for it.
+/// Less than the engine's limit for a bucket, and more than that of any door.
 const PATIENCE: Duration = Duration::from_secs(25);
-/// How often it is asked whether the bucket is back, and how long between.
+/// How often to check whether the bucket is back, and the pause between.
 const TRIES_MAX: usize = 300;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The way to a server that can be held: then nothing goes through, and nothing says so.
+/// A connection to a server that can be held: then nothing passes, without an error.
 struct Gate {
     address: String,
     is_held: Arc<AtomicBool>,
@@ -42,7 +42,7 @@ impl Gate {
                 ];
                 for (from, to) in ways {
                     let held = Arc::clone(&held);
-                    // Who gives up breaks the connection.
+                    // A client that gives up breaks the connection.
                     std::thread::spawn(move || drop(pass(from.unwrap(), to.unwrap(), &held)));
                 }
             }
@@ -55,7 +55,7 @@ impl Gate {
     }
 }
 
-/// Passes what comes, as long as nobody holds it.
+/// Passes bytes unless the gate is held.
 fn pass(mut from: TcpStream, mut to: TcpStream, is_held: &AtomicBool) -> std::io::Result<()> {
     let mut bytes = [0; 16 << 10];
     loop {
@@ -70,7 +70,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, is_held: &AtomicBool) -> std::io
     }
 }
 
-/// `store serve` on a bucket behind a gate, with both doors.
+/// `store serve` with a bucket behind a gate, and both doors.
 struct Served {
     bucket: Bucket,
     gate: Gate,
@@ -98,7 +98,7 @@ impl Served {
             "--json",
         ];
         let mut command = bucket.command(words);
-        // As patient with a bucket as it is unless it is told otherwise.
+        // The default patience.
         command.env_remove("AWS_READ_TIMEOUT");
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -115,7 +115,7 @@ impl Served {
         }
     }
 
-    /// That a door says 503 with `told` while the bucket is away, whatever is asked, and gives `body` before and behind.
+    /// Asserts that a door answers 503 with `told` while the bucket does not answer, and `body` before and afterwards.
     fn check(&self, address: &str, path: &str, (body, told): (&str, &str)) {
         assert!(ask(address, path).ends_with(body));
         self.gate.hold(true);
@@ -151,7 +151,7 @@ impl Drop for Served {
     }
 }
 
-/// All that comes back, as a client hears it that gives up after a while.
+/// The whole answer, for a client that gives up after a while.
 fn ask(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,4 +1,4 @@
-//! Several hosts on one bucket: they put or push and collect at once, and some are killed. Nothing is lost.
+//! Several hosts on one bucket: they put or push and collect at the same time, and some are killed. Nothing is lost.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,12 +10,12 @@ use crate::bucket::{Bucket, GREEDY, good};
 
 const TREES: u64 = 3;
 
-/// How a tree comes into the bucket.
+/// How a tree gets into the bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// It is put there.
+    /// It is put into the bucket.
     Put,
-    /// It is put into a cluster's own store and pushed.
+    /// It is put into a cluster's own store, then pushed.
     Push,
 }
 
@@ -39,7 +39,7 @@ fn two_clusters_push_while_a_third_collects_on_ceph() {
     disturbed(&Bucket::new("clusters", Server::ceph()), Way::Push, 2);
 }
 
-/// So many writers, and two collectors who take all they can.
+/// Runs this many writers, and two aggressive collectors.
 fn disturbed(bucket: &Bucket, way: Way, writers: u64) {
     let seed = u64::from(std::process::id());
     println!("seed {seed}");
@@ -62,7 +62,7 @@ fn disturbed(bucket: &Bucket, way: Way, writers: u64) {
                 }
             });
         }
-        // The collectors end whatever becomes of the others.
+        // Ends the collectors even if a writer failed.
         let ended: Vec<_> = putting.into_iter().map(|thread| thread.join()).collect();
         over.store(true, Ordering::Relaxed);
         assert!(ended.iter().all(Result::is_ok));
@@ -82,7 +82,7 @@ fn disturbed(bucket: &Bucket, way: Way, writers: u64) {
     }
 }
 
-/// One host brings one tree after the other; every fourth process is killed at some moment.
+/// One host transfers tree after tree; every fourth process is killed at a random time.
 fn bring_often(bucket: &Bucket, way: Way, number: u64, seed: u64) {
     let mut random = Random::new(seed);
     let own = format!("own-{number}");
@@ -104,7 +104,7 @@ fn bring_often(bucket: &Bucket, way: Way, number: u64, seed: u64) {
     good(bring(bucket, way, number, "tree-0"));
 }
 
-/// The command that brings `tree` into the bucket as the newest version of the writer's ref.
+/// The command that makes `tree` the newest version of the writer's ref in the bucket.
 fn bring(bucket: &Bucket, way: Way, number: u64, tree: &str) -> Command {
     let (host, name) = (format!("host-{number}"), format!("project/p{number}/data"));
     let put = ["put", tree, &name, "-m", tree, "--read-all"];
@@ -121,7 +121,7 @@ fn bring(bucket: &Bucket, way: Way, number: u64, tree: &str) -> Command {
     push
 }
 
-/// What nobody killed may lose every race, and nothing else.
+/// A process that nobody killed may lose every race, but may not fail otherwise.
 fn expect(finished: Finished) {
     assert!([Some(0), Some(5)].contains(&finished.code), "{finished}");
 }

@@ -1,5 +1,5 @@
-//! Push, pull and duplicate over networks as they are: every fault at every request, then dice, then faults that
-//! stay. Whatever happened, both stores are whole; what failed says where, and the next run brings the rest.
+//! Push, pull and duplicate over faulty networks: every fault at every request, then random faults, then permanent
+//! ones. Both stores are always sound; a failure names its object, and the next run transfers the rest.
 
 use std::process::Command;
 
@@ -11,14 +11,14 @@ use crate::bucket::{Bucket, good};
 use crate::faults::{PER_THOUSAND, each_fault, seeds};
 
 const REFS: [&str; 2] = ["project/a/b", "project/a/c"];
-/// Each with the tree that it was put from.
+/// The versions, each with its original tree.
 const VERSIONS: [(&str, &str); 3] = [
     ("project/a/b@1", "tree-1"),
     ("project/a/b@2", "tree-2"),
     ("project/a/c@1", "tree-3"),
 ];
 
-/// Which way versions go; the other end is a new store each time.
+/// The direction of a transfer; the destination is a new store each time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// From a directory to a bucket.
@@ -60,7 +60,7 @@ impl Ends {
         ends
     }
 
-    /// The command on the store at `place`, with what the bucket wants to know.
+    /// The command with the store at `place`, and the variables for the bucket.
     fn command<'a>(&self, place: &str, words: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = self.bucket.env.command(["--store", place]);
         command.args(words).envs(self.bucket.server.variables());
@@ -74,7 +74,7 @@ impl Ends {
         assert_eq!(finished.code, Some(0), "{what}: {place}: {finished}");
     }
 
-    /// Nothing was done to the stores that all transfers came from. Once is enough: what harmed them would still be there.
+    /// Asserts that the sources are sound. Once at the end is enough, since damage would remain.
     fn verify_sources(&self) {
         for place in ["here", &self.bucket.url] {
             self.verify(place, "at the end");
@@ -100,7 +100,7 @@ impl Ends {
 }
 
 impl Transfer<'_> {
-    /// One run of it under `schedule`; what it did, and what passed meanwhile.
+    /// Runs the transfer once under `schedule`. Returns its result and the traffic.
     fn run(&self, schedule: Schedule) -> (Finished, Traffic) {
         let Self { ends, to, .. } = self;
         let url = ends.bucket.url.as_str();
@@ -123,12 +123,12 @@ impl Transfer<'_> {
         (finished, ends.proxy.take())
     }
 
-    /// Nothing is wrong with the store that versions go to, down to the last byte.
+    /// Asserts that the destination is clean down to the last byte.
     fn verify(&self, what: &str) {
         self.ends.verify(&self.to, what);
     }
 
-    /// All has arrived as it was put.
+    /// Asserts that all versions have arrived as they were put.
     fn check(&self, what: &str) {
         self.verify(what);
         for (version, tree) in VERSIONS {
@@ -146,7 +146,7 @@ impl Transfer<'_> {
 
 fn every_fault_passes(way: Way) {
     let ends = Ends::new("transfer");
-    // The first one may ask for more: nothing of it is on this host yet, and a busy one asks again.
+    // The first run may take more requests, since this host has nothing cached yet, and a busy one retries.
     let requests = [(); 2].map(|()| {
         let transfer = ends.transfer(way);
         let (finished, traffic) = transfer.run(Schedule::Fine);
@@ -198,10 +198,10 @@ fn faults_by_dice_lose_nothing() {
     }
 }
 
-/// Keys of a store, and the directories that are listed, begin with one of these.
+/// The prefixes of a store's keys and of listed directories.
 const KEYS: [&str; 5] = ["format", "log", "checkpoints", "segments", "packs"];
 
-/// From any request on, a fault that stays: the run ends with the object's name, and the next one brings the rest.
+/// A permanent fault from any request on: the run's error names the object, and the next run transfers the rest.
 fn ends_well(way: Way, fault: Fault, first: u64) {
     let ends = Ends::new("stays");
     let (finished, traffic) = ends.transfer(way).run(Schedule::Fine);
@@ -211,7 +211,7 @@ fn ends_well(way: Way, fault: Fault, first: u64) {
         let transfer = ends.transfer(way);
         let (finished, traffic) = transfer.run(Schedule::From(number, fault));
         let what = format!("{way:?}, {fault:?} from {number} of {last} on: {finished}{traffic:?}");
-        // The last requests differ from run to run.
+        // The last requests differ between runs.
         if traffic.faults() > 0 {
             assert_eq!(finished.code, Some(1), "{what}");
             let errors = finished.stderr.lines();

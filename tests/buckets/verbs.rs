@@ -1,4 +1,4 @@
-//! Every verb on a store in a bucket, on each server that keeps the promises.
+//! Every verb with a store in a bucket, on each server that keeps its promises.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Commits while the disk fails: each n-th system call of a kind says EIO or ENOSPC, or kills the process.
-//! What was acknowledged is in the log once, and the next process goes on.
+//! Commits while the disk fails: each n-th system call of a kind fails with EIO or ENOSPC, or kills the process. An
+//! acknowledged commit is in the log exactly once, and the next process continues.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use store::remote::{Objects, Read, Write};
 use crate::trace::{Call, PLACE, injected};
 
 const COMMITS: u64 = 5;
-/// More than any kind of call that [`COMMITS`] commits make; the sweep ends where nothing is hit any more.
+/// More calls of any kind than [`COMMITS`] commits make. The sweep ends when a fault hits no call.
 const CALLS_MAX: u32 = 60;
 
-/// The process that is disturbed: notes each commit that it was told of. On its own it is a test like others.
+/// The disturbed process: records each acknowledged commit. Run alone, it is an ordinary test.
 #[test]
 fn commits_one_after_another() {
     let temp = tempfile::tempdir().unwrap();
@@ -55,7 +55,7 @@ fn killed_at_every_link() {
     sweep("linkat", "signal=SIGKILL");
 }
 
-/// Hits the first call, then the second, until there is none left to hit.
+/// Hits the first call, then the second, and so on until there are no more.
 fn sweep(call: &str, fault: &str) {
     for at in 1..CALLS_MAX {
         let temp = tempfile::tempdir().unwrap();
@@ -106,8 +106,7 @@ fn check(place: &Path, what: &str) {
     );
 }
 
-/// An entry that was acknowledged stands in a directory that was synced after it was linked, also when the
-/// first such sync failed.
+/// Asserts that an acknowledged entry's directory was synced after the entry was linked, even if the first sync failed.
 fn check_synced(place: &Path, calls: &[Call], what: &str) {
     let remote = Objects::directory(&place.join("store")).unwrap();
     for number in 1..=COMMITS {

@@ -1,5 +1,5 @@
-//! Disks that are full, out of inodes or read-only: a clear error with a way out, exit code 1, nothing half
-//! published, old refs readable, and the next put works when there is room.
+//! Disks that are full, out of inodes or read-only: a clear error with a remedy, exit code 1, nothing partly published,
+//! old refs readable, and the next put works once there is space.
 
 use std::fs;
 use std::io::Write;
@@ -30,7 +30,8 @@ fn a_put_of_more_than_fits_on_ext4() {
     assert_eq!(witness.check("with room again").len(), 2);
 }
 
-/// With so much room left, the disk is full in the middle of a pack, at the segment, at the log entry.
+/// Various amounts of free space, so that the disk is full in the middle of a pack, at the segment, or at the log
+/// entry.
 #[test]
 fn every_amount_of_room() {
     let mount = Mount::tmpfs("size=64M");
@@ -59,7 +60,7 @@ fn every_amount_of_room() {
     }
 }
 
-/// What is dropped on a full disk makes the room that the put had lacked: condemning needs next to none.
+/// Drops on a full disk free the space that the put had lacked, since condemning takes almost none.
 #[test]
 fn a_store_on_a_full_disk_is_collected() {
     let mount = Mount::tmpfs("size=64M");
@@ -77,8 +78,8 @@ fn a_store_on_a_full_disk_is_collected() {
     witness.env.ok(["--store", store, "verify", "--read-data"]);
 }
 
-/// Not a byte is left for the entry of an `rm`, nor for a lock: the store's reserve is given up, and filled
-/// again when there is room.
+/// There is not a byte for the entry of an `rm` or for a lock: the store gives up its reserve, and refills it when
+/// there is space.
 #[test]
 fn a_disk_that_is_full_to_the_last_byte_is_cleaned() {
     for mount in [
@@ -108,7 +109,7 @@ fn a_disk_that_is_full_to_the_last_byte_is_cleaned() {
         let run = at_home_on(&mount, &place);
         run(&["rm", REF]);
         assert!(reserve() < whole);
-        // Others are quicker than the collector.
+        // Another process takes the freed space before the collector.
         fill_to_the_last_byte(&mount.path().join("more"));
         run(&["gc", "--grace", "0"]);
         assert_eq!(reserve(), whole);
@@ -119,8 +120,8 @@ fn a_disk_that_is_full_to_the_last_byte_is_cleaned() {
     }
 }
 
-/// What lives in a pack of which half is unused does not fit a second time: all else is done, nothing is
-/// left lying about, and with room the next run continues.
+/// The live half of a pack cannot be copied for lack of space. The collector does everything else and leaves no partial
+/// copy, and the next run with space continues.
 #[test]
 fn a_copy_that_does_not_fit_waits() {
     let mount = Mount::tmpfs("size=64M");
@@ -163,14 +164,14 @@ fn a_copy_that_does_not_fit_waits() {
     support::assert_same_tree(&witness.env.path("half"), &witness.env.path("out"));
 }
 
-/// With so much room the copy of what lives fits, and what names it does not, or almost: it is taken back, and the
-/// disk is as it was. No amount of room loses anything.
+/// The copy of the live chunks fits, but the objects after it do not, or almost do not. Then the copy is removed, and
+/// the disk is as before. Nothing is ever lost.
 #[test]
 fn a_copy_that_almost_fits_is_taken_back() {
     let mount = Mount::tmpfs("size=64M");
     let place = mount.path().join("store");
     let mut witness = Witness::without_store(&place, 1, 0);
-    // The copy is of one pack.
+    // The copy consists of one pack.
     witness.env = witness.env.in_full_portions();
     witness.env.write("both/one", noise(3_000_000));
     witness
@@ -213,7 +214,7 @@ fn a_copy_that_almost_fits_is_taken_back() {
     support::assert_same_tree(&witness.env.path("half"), &witness.env.path("out"));
 }
 
-/// Not an inode is left for the entry of an `rm`: that of a piece of the reserve is.
+/// There is no inode for the entry of an `rm`, except that of a piece of the reserve.
 #[test]
 fn a_file_system_without_inodes_is_cleaned() {
     for mount in [
@@ -234,7 +235,7 @@ fn a_file_system_without_inodes_is_cleaned() {
         let run = at_home_on(&mount, &place);
         run(&["rm", REF]);
         assert!(reserve() < RESERVE_PIECES);
-        // Others are quicker than the collector.
+        // Another process takes the freed inodes before the collector.
         take_inodes(&ballast);
         run(&["gc", "--grace", "0"]);
         run(&["verify", "--read-data"]);
@@ -288,7 +289,7 @@ fn a_read_only_file_system() {
     witness.put_ok("1", REF);
 }
 
-/// What is to stay free stays free behind a checkpoint, too; what the store has of it already takes no room.
+/// The requested space stays free after a checkpoint, too. Bytes that the store already has take no space.
 #[test]
 fn a_watch_leaves_the_room_that_it_was_told_to() {
     const CKPT: &str = "project/llama/ckpt";
@@ -316,7 +317,7 @@ fn a_watch_leaves_the_room_that_it_was_told_to() {
     let refused = watch(55 << 20);
     assert_eq!(refused.code, Some(1), "{refused}");
     assert!(!refused.stderr.contains("checkpoint-1 takes"), "{refused}");
-    // It comes in by another name; then all that it takes is a version.
+    // Once the same bytes are in the store under another name, the checkpoint takes only a version.
     ok(&["put", "out/checkpoint-1", "project/llama/other"]);
     let done = watch(25 << 20);
     assert_eq!(done.code, Some(0), "{done}");
@@ -337,21 +338,21 @@ fn check_is_full(finished: &Finished) {
     assert!(finished.stderr.contains("free some space"), "{finished}");
 }
 
-/// Bytes that do not compress.
+/// Incompressible bytes.
 pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);
     bytes
 }
 
-/// Files in a directory that take all inodes.
+/// Creates files until there are no more inodes.
 fn take_inodes(dir: &Path) {
     let name = |number: u32| dir.join(number.to_string());
     let files = (0..).map(name).filter(|path| !path.exists());
     files.map(fs::File::create).find(Result::is_err);
 }
 
-/// A file that takes what there is.
+/// Creates a file that takes all free space.
 fn fill_to_the_last_byte(path: &Path) {
     let mut file = fs::File::create(path).unwrap();
     let mut len = 1 << 20;
@@ -364,7 +365,7 @@ fn fill_to_the_last_byte(path: &Path) {
     file.sync_all().unwrap();
 }
 
-/// A file that leaves about `room` bytes on its file system.
+/// Creates a file that leaves about `room` bytes free on its file system.
 fn fill(path: &Path, room: u64) {
     let file = fs::File::create(path).unwrap();
     let disk = rustix::fs::fstatvfs(&file).unwrap();
@@ -378,7 +379,7 @@ fn fill(path: &Path, room: u64) {
     .unwrap();
 }
 
-/// Runs the command on the store at `place` to a good end, with a home on the same disk, full as it is.
+/// Runs the command with the store at `place`, and with a home on the same full disk. Asserts that it succeeds.
 fn at_home_on(mount: &Mount, place: &Path) -> impl Fn(&[&str]) {
     let (env, home) = (environment!(), mount.path().join("home"));
     let store = place.to_str().unwrap().to_owned();

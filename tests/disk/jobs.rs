@@ -1,4 +1,5 @@
-//! Jobs on disks that are full: the job's own exit code, a cache that is kept and named, and all of it saved when there is room.
+//! Jobs on full disks: the exit code is the job's own, the cache is kept and reported, and all of it is saved once
+//! there is space.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,13 +10,13 @@ use crate::full::noise;
 use crate::mounts::Mount;
 
 const REF: &str = "project/llama/cache";
-/// Fills the disk that its cache is on, or writes more than fits into the store, and fails.
+/// A job that fills the disk of its cache, or writes more than fits into the store, and fails.
 const FILLS: &str =
     "echo new > $STORE_PROJECT_CACHE_DIR/new; cat noise > $STORE_PROJECT_CACHE_DIR/big; exit $CODE";
 const DISK: &str = "size=32M";
 const LARGER: &str = "size=256M";
 
-/// Where everything of a job is.
+/// The directories of a job.
 struct Places {
     env: TestEnvironment,
     store: PathBuf,
@@ -25,7 +26,7 @@ struct Places {
 }
 
 impl Places {
-    /// All in the environment, but for those that `names` has, which are on `mount`.
+    /// Puts the directories in `names` on `mount`, and the others into the environment.
     fn new(mount: &Mount, names: &[&str]) -> Self {
         let env = environment!();
         env.write("noise", noise(40 << 20));
@@ -68,7 +69,7 @@ impl Places {
         String::from_utf8(done.stdout).unwrap()
     }
 
-    /// A job that ends with `code`, if it is not the run that fails.
+    /// A job that ends with `code`, unless the run itself fails.
     fn run(&self, script: &str, code: i32) -> Finished {
         let base = self.base.to_str().unwrap();
         let words = ["run", "--project", "llama", "--base", base, "--"];
@@ -79,7 +80,7 @@ impl Places {
         self.base.join("project")
     }
 
-    /// What a job added is in the newest version.
+    /// Asserts that the newest version has the job's files.
     fn check_is_saved(&self, what: &str) {
         for name in ["old", "new", "big"] {
             let got = self.env.path(format!("got-{name}"));
@@ -92,7 +93,7 @@ impl Places {
     }
 }
 
-/// A disk is full of what the job writes, or of what is saved of that; the job says so itself, or not.
+/// The disk is filled by the job's files, or by their save; with a job that fails, and one that succeeds.
 fn job_that_fills(names: &[&str]) {
     for (code, settle) in [(9, "run"), (0, "save")] {
         let mount = Mount::tmpfs(DISK);
@@ -152,7 +153,7 @@ fn a_job_that_fills_the_disk_that_everything_is_on() {
     job_that_fills(&["base", "pool", "home", "store"]);
 }
 
-/// `store save` of a tree by hand, to a store without room.
+/// `store save` by hand, to a store without space.
 #[test]
 fn a_save_of_which_the_store_has_no_room() {
     let mount = Mount::tmpfs(DISK);

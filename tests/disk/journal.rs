@@ -1,5 +1,5 @@
-//! Power cuts under the journal of a push and under its destination: the next push finishes, and both stores
-//! are sound. What the journal lost is sent again.
+//! Power cuts for the journal of a push and its destination: the next push completes, and both stores are sound. Packs
+//! that the journal lost are sent again.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -22,7 +22,7 @@ fn power_cuts_under_a_push_on_xfs() {
     cut_again_and_again(&Mount::xfs("defaults"), 2);
 }
 
-/// The host's state and the destination lie on `mount`; every round brings a new version.
+/// The host's state and the destination are on `mount`; every round transfers a new version.
 fn cut_again_and_again(mount: &Mount, seed: u64) {
     let env = environment!();
     let mut random = Random::new(seed);
@@ -88,7 +88,7 @@ fn wait_for_a_run(env: &TestEnvironment, mount: &Mount, what: &str) {
     }
 }
 
-/// The state of the host has room for the beginning of a journal, or for none.
+/// The host's state directory has space for the beginning of a journal, or none.
 #[test]
 fn a_push_goes_on_where_the_disk_of_its_journal_is_full() {
     for blocks in [0, 1, 4, 16, 64] {

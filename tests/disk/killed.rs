@@ -1,5 +1,5 @@
-//! Three processes put into one store at once, and are killed in the middle again and again: every
-//! acknowledged version is there, every version that is there is whole, and the next put works.
+//! Three processes put into one store at the same time and are killed repeatedly: every acknowledged version exists,
+//! every existing version is complete, and the next put works.
 
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -44,10 +44,10 @@ fn puts_that_are_killed_lose_nothing_that_was_acknowledged() {
     witness.check("after another put");
 }
 
-/// Puts trees in turn; two of three are killed at some moment. The acknowledged versions, and how many
-/// were killed.
+/// Puts trees in turn, and kills two of three puts at a random time. Returns the acknowledged versions, and the number
+/// of kills.
 fn put_and_kill(witness: &Witness, writer: u64, first: Duration) -> (Vec<String>, usize) {
-    // The first put may have met a busy moment: whoever ends before it is killed says what a put takes.
+    // The first put may have been slow, so the duration is updated by each put that ends before its kill.
     let mut typical = first;
     let mut random = Random::new(writer);
     let mut versions = Vec::new();

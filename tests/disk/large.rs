@@ -1,4 +1,4 @@
-//! Input that is larger than memory, or only looks so, and files that are not for everybody.
+//! Input that is larger than memory or seems so, and files with restricted access.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,16 +9,16 @@ use std::process::Command;
 use support::{Finished, TestEnvironment, effort, environment};
 
 const REF: &str = "project/large/data";
-/// The default budget of the command, and what the program, its threads and its allocator need beside it.
+/// The command's default budget, plus what the program, its threads and its allocator need.
 const PEAK_BYTES_MAX: u64 = (128 + 64) << 20;
-/// Runs a command and tells the most memory that it ever had.
+/// Runs a command and records its peak memory.
 const PEAK: &str = "import resource, subprocess, sys\n\
     code = subprocess.run(sys.argv[2:]).returncode\n\
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss\n\
     open(sys.argv[1], 'w').write(str(peak * 1024))\n\
     sys.exit(code)";
 
-/// Runs the command, which must succeed; the peak of its resident bytes.
+/// Runs the command, asserts that it succeeds, and returns its peak resident bytes.
 fn peak(env: &TestEnvironment, arguments: &[&str]) -> u64 {
     let store = env.command(arguments);
     let note = env.path("peak");
@@ -68,11 +68,11 @@ fn memory_follows_the_budget_and_not_the_number_of_files() {
     assert_within_budget(peak(&env, &["get", REF, "out"]), "get");
 }
 
-/// Holes cost next to nothing, neither in the store nor where they come out.
+/// Holes take almost no space, in the store and in the copy.
 #[test]
 fn a_sparse_file_of_terabytes() {
     let env = environment!();
-    // What is told of its chunks would take 400 MB.
+    // A list of its chunks would take 400 MB.
     let size = 6_u64 << 40;
     let file = File::create(env.path("sparse")).unwrap();
     file.set_len(size).unwrap();
@@ -98,7 +98,7 @@ fn a_sparse_file_of_terabytes() {
     assert_eq!(between, [0; 4096]);
 }
 
-/// Modes stop everybody but root, so the command runs as somebody else.
+/// Modes do not restrict root, so the command runs as another user.
 #[test]
 fn a_file_that_may_not_be_read() {
     let env = environment!();

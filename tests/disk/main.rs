@@ -1,5 +1,5 @@
-//! What a local directory as a store asks of the disk, and what the command does when disks fail,
-//! power is cut and processes are killed.
+//! What a store in a local directory requires of the disk, and how the command handles failing disks, power cuts and
+//! kills.
 #![cfg(test)]
 
 mod faults;

@@ -1,5 +1,5 @@
-//! Files that are written through a mapping, whose times say nothing of a store to a page that is dirty already:
-//! a put after each change sees the new bytes, on file systems that write back and on one that never does.
+//! Files that are written through a mapping. Their times do not show a store to a page that is already dirty. A put
+//! after each change must still see the new bytes, on file systems that write back and on one that never does.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,7 +11,7 @@ use support::{TestEnvironment, environment};
 
 use crate::mounts::Mount;
 
-/// Maps the files that it is given and fills them with the digit of each line that it reads; `s` writes them back.
+/// Maps the given files, and fills them with the digit in each line that it reads; `s` writes them back.
 const WRITER: &str = "
 import mmap, os, sys
 maps = []
@@ -29,10 +29,10 @@ for line in sys.stdin:
     print(line.strip(), flush=True)
 ";
 const REF: &str = "project/demo/mapped";
-/// A file that is read whole by one worker, after all others that are small, and one that is read in blocks.
+/// A small file, which one worker reads whole after the other small files, and a large file, which is read in blocks.
 const FILES: [(&str, usize); 2] = [("b-small", 8192), ("large", 3 << 20)];
 
-/// A process that has the files mapped.
+/// A process with mappings of the files.
 struct Writer {
     process: Child,
     input: ChildStdin,
@@ -76,12 +76,12 @@ impl Writer {
     }
 }
 
-/// So long that what was written before has settled.
+/// Waits until earlier writes have settled.
 fn settle() {
     std::thread::sleep(Duration::from_secs(SETTLED_SECS) + Duration::from_millis(100));
 }
 
-/// Puts the directory; how many files looked unchanged.
+/// Puts the directory. Returns how many files looked unchanged.
 fn put(env: &TestEnvironment, dir: &Path) -> u64 {
     let args = ["--store", "store", "put", "--json"];
     let path = dir.to_str().unwrap();
@@ -101,9 +101,9 @@ fn assert_newest(env: &TestEnvironment, digit: u8) {
     }
 }
 
-/// Whether the file system is one of which unchanged files are remembered.
+/// `is_remembered` says whether unchanged files are remembered on this file system.
 fn each_put_sees_what_was_stored(place: &Path, is_remembered: bool) {
-    // Alone, and beside so many that the file system is written back as a whole.
+    // Alone, and beside so many files that the whole file system is written back.
     for others in [0, 40] {
         each_put_beside(place, is_remembered, others);
     }
@@ -125,12 +125,12 @@ fn each_put_beside(place: &Path, is_remembered: bool, others: u64) {
     settle();
     put(&env, &dir);
     assert_newest(&env, b'1');
-    // To pages that were dirty when they were read.
+    // Stores to pages that were dirty when they were read.
     writer.tell("2");
     settle();
     put(&env, &dir);
     assert_newest(&env, b'2');
-    // The same again, written back before the put.
+    // The same, but written back before the put.
     writer.tell("3");
     writer.tell("s");
     settle();
@@ -142,7 +142,7 @@ fn each_put_beside(place: &Path, is_remembered: bool, others: u64) {
     settle();
     put(&env, &dir);
     assert_newest(&env, b'4');
-    // A positive control: the next put does rely on what is remembered.
+    // A positive control: the next put does use the stat cache.
     let unchanged = put(&env, &dir);
     assert_eq!(unchanged, if is_remembered { 2 + others } else { 0 });
     assert_newest(&env, b'4');

@@ -1,17 +1,17 @@
-//! File systems of the tests' own: images on loop devices, and tmpfs. They go with their values.
+//! File systems for tests: images on loop devices, and tmpfs. Dropping the value unmounts them.
 //!
-//! Needs root; where it cannot mount, a test fails and is not skipped.
+//! Needs root. A test that cannot mount fails; it is not skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
 
-/// `FS_IOC_SHUTDOWN` with `FSOP_GOING_FLAGS_NOLOGFLUSH`: what is not on the disk now never gets there. This
-/// is what ext4 and XFS offer their own tests as a power cut.
+/// `FS_IOC_SHUTDOWN` with `FSOP_GOING_FLAGS_NOLOGFLUSH`: nothing more is written to the disk. ext4 and XFS simulate
+/// power cuts with it in their own tests.
 const CUT_POWER: &str = "import fcntl, os, struct, sys; \
      fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
-/// Tries of an unmount, a moment apart: a process that was killed may hold a file a little longer.
+/// Attempts to unmount, with a pause between, since a killed process may hold a file for a moment.
 const UNMOUNT_TRIES: u32 = 100;
 
 /// A mounted file system.
@@ -21,17 +21,17 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// An ext4 file system of so many MiB, made with `make` as further arguments of mkfs.
+    /// An ext4 file system of this many MiB, with additional arguments for mkfs.
     pub(crate) fn ext4(mebibytes: u64, make: &[&str], options: &'static str) -> Self {
         Self::on_image(mebibytes, "mkfs.ext4", make, options)
     }
 
-    /// An XFS file system; its tools refuse less than 300 MiB.
+    /// An XFS file system; its tools require at least 300 MiB.
     pub(crate) fn xfs(options: &'static str) -> Self {
         Self::on_image(512, "mkfs.xfs", &[], options)
     }
 
-    /// A btrfs file system; its tools refuse less than 109 MiB.
+    /// A btrfs file system; its tools require at least 109 MiB.
     pub(crate) fn btrfs(options: &'static str) -> Self {
         Self::on_image(256, "mkfs.btrfs", &[], options)
     }
@@ -45,26 +45,26 @@ impl Mount {
         mount
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub(crate) fn path(&self) -> PathBuf {
         self.room.path().join("mounted")
     }
 
-    /// Loses whatever is not durable; afterwards every call fails until [`Self::again`].
+    /// Loses everything that is not durable. Afterwards every call fails until [`Self::again`].
     pub(crate) fn cut_power(&self) {
         run(Command::new("python3")
             .args(["-c", CUT_POWER])
             .arg(self.path()));
     }
 
-    /// Unmounts and mounts, as a machine does that comes up after a power cut.
+    /// Unmounts and mounts again, as a machine does after a power cut.
     pub(crate) fn again(&self) {
         unmount(&self.path()).unwrap();
         self.wait_until_gone();
         self.mount();
     }
 
-    /// Whoever made a mount namespace meanwhile keeps the file system alive, as it was, a little longer.
+    /// Waits until no mount namespace of another process holds the file system any more.
     fn wait_until_gone(&self) {
         for _ in 0..UNMOUNT_TRIES {
             let losetup = Command::new("/usr/sbin/losetup")
@@ -80,7 +80,7 @@ impl Mount {
         panic!("{}: somebody keeps it mounted", self.path().display());
     }
 
-    /// Changes its options while it is mounted.
+    /// Changes the options while it is mounted.
     pub(crate) fn remount(&self, options: &str) {
         run(Command::new("mount")
             .args(["-o", &format!("remount,{options}")])

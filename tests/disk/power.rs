@@ -1,8 +1,8 @@
-//! Power cuts on file systems of our own, in the middle of puts by the real command: whatever was
-//! acknowledged is there afterwards, byte for byte.
+//! Power cuts on separate file systems during puts by the real command: everything acknowledged is there afterwards,
+//! byte for byte.
 //!
-//! That such a test can see a loss is itself a test: a backend that does not sync loses what it
-//! acknowledged here, on both file systems.
+//! Another test shows that such a test can detect a loss: a backend without syncs loses what it acknowledged, on both
+//! file systems.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::witness::{Witness, host};
 const REF: &str = "project/power/data";
 const TREES: u64 = 5;
 const TREE_BYTES: usize = 2_000_000;
-/// So rarely does ext4 write its journal by itself that chance does not hide a missing sync.
+/// ext4 then writes its journal so rarely that a missing sync is not hidden by chance.
 const LAZY: &str = "commit=600";
 
 #[test]
@@ -44,7 +44,7 @@ fn a_backend_that_does_not_sync_is_found_out_on_xfs() {
 
 fn cut_again_and_again(mount: &Mount, seed: u64) {
     let mut random = Random::new(seed);
-    // The store is made in this round too, so its first entry and directories are at stake.
+    // This round also creates the store, so its first entry and directories are at risk.
     let mut witness = Witness::new(&mount.path().join("new/store"), TREES, TREE_BYTES);
     let began = Instant::now();
     witness.put_ok("0", REF);
@@ -80,7 +80,7 @@ fn lose_what_was_not_synced(mount: &Mount) {
     let place = mount.path().join("store");
     let mut witness = Witness::new(&place, 2, TREE_BYTES);
     witness.put_ok("0", REF);
-    // The same directory through object_store alone, whose default is not to sync.
+    // The same directory through object_store alone, which does not sync by default.
     let backend = LocalFileSystem::new_with_prefix(&place).unwrap();
     let remote = Objects::bucket("file:unsynced", Arc::new(backend)).unwrap();
     let store = Store::open(Arc::new(remote), host()).unwrap();

@@ -1,5 +1,5 @@
-//! Power cuts during and after materialize, pool and destination on a file system of our own: whatever the
-//! cut leaves there, the next run delivers the right bytes.
+//! Power cuts during and after materialize, with pool and destination on a separate file system: whatever the cut
+//! leaves, the next run makes the right bytes.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -30,7 +30,7 @@ fn cut_again_and_again(mount: &Mount, seed: u64) {
     let env = environment!();
     let mut random = Random::new(seed);
     for number in 0..300 {
-        // Empty, copied, linked, of several chunks, large.
+        // Empty, copied, linked, of several chunks, and large files.
         let len = [0, 50, 900, 9_000, 40_000, 150_000, 700_000][number % 7];
         env.write(
             format!("source/{}/{number}", number % 11),
@@ -76,7 +76,7 @@ fn cut_again_and_again(mount: &Mount, seed: u64) {
             let next = make(name, more).output().unwrap();
             let said = String::from_utf8_lossy(&next.stderr);
             assert!(next.status.success(), "{what}: {name}: {said}");
-            // A name without its bytes would look as if somebody had written to the file.
+            // A file without its bytes would look as if somebody had written to it.
             let report: serde_json::Value = serde_json::from_slice(&next.stdout).unwrap();
             assert_eq!(report["damaged"], serde_json::json!([]), "{what}: {name}");
             assert_same(&env.path("source"), &mount.path().join(name), &what);
@@ -97,7 +97,7 @@ fn cut_again_and_again(mount: &Mount, seed: u64) {
     }
 }
 
-/// Names and bytes; the times of linked files are not those of the source.
+/// Compares names and bytes; linked files do not have the times of the source.
 fn assert_same(source: &Path, found: &Path, what: &str) {
     let diff = Command::new("diff")
         .arg("-r")
@@ -108,8 +108,8 @@ fn assert_same(source: &Path, found: &Path, what: &str) {
     assert!(diff.status.success(), "{what}: {said}");
 }
 
-/// The system starts again after hours: what marks and owners say of its start is of the one before, which
-/// proves nothing, and who wrote them has been silent for long, which does.
+/// Simulates a reboot after hours. Marks and owners name the previous boot, which proves nothing; their writers have
+/// been silent for long, which proves that they are dead.
 fn boot(pool: &Path) {
     let long_ago = SystemTime::now() - Duration::from_secs(2 * 3600);
     let now = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();

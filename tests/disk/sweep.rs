@@ -1,8 +1,7 @@
-//! One put by the real command, with the n-th system call of a kind failing, or killing the process: it
-//! does not panic, exit code 0 means that the version is complete, old versions stay readable, and the
-//! next put works.
+//! One put by the real command, in which the n-th system call of a kind fails or kills the process: it does not panic,
+//! exit code 0 means that the version is complete, old versions stay readable, and the next put works.
 //!
-//! strace counts calls by thread, so an n may hit several threads; the ordinary suite tries a sample.
+//! strace counts calls by thread, so an n may hit several threads. The ordinary suite tries a sample.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +14,7 @@ use crate::witness::Witness;
 const REF: &str = "project/sweep/data";
 const TREE_BYTES: usize = 1_000_000;
 
-/// A kind of system call, and the most that the ordinary suite tries of it.
+/// A kind of system call, and how many of them the ordinary suite hits at most.
 struct Calls {
     names: &'static str,
     ordinary: usize,
@@ -107,7 +106,7 @@ fn sweep(calls: &Calls, fault: &str) {
     assert!(injected > 0, "{} {fault}: nothing was hit", calls.names);
 }
 
-/// One put that is hit, and everything that must hold then; whether it was hit.
+/// Disturbs one put and checks everything that must hold. Returns whether a call was hit.
 fn disturb(
     witness: &mut Witness,
     temp: &Path,
@@ -132,7 +131,7 @@ fn disturb(
     is_hit
 }
 
-/// How many calls of the kind the busiest thread of a put makes.
+/// The number of calls of the kind in the busiest thread of a put.
 fn most_in_one_thread(witness: &mut Witness, temp: &Path, origin: &Path, calls: &Calls) -> usize {
     let place = temp.join("counted");
     copy(origin, &place);
@@ -148,7 +147,7 @@ fn most_in_one_thread(witness: &mut Witness, temp: &Path, origin: &Path, calls: 
     counts.into_values().max().unwrap_or(0)
 }
 
-/// A put of the second version under strace, and what strace saw.
+/// Puts the second version under strace. Returns the result, and strace's output.
 fn strace(witness: &Witness, temp: &Path, options: &[&str]) -> (Finished, String) {
     let report = temp.join("strace.out");
     let put = witness.command("1", REF);

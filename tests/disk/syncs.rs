@@ -1,5 +1,5 @@
-//! What a store in a directory acknowledged is durable: every file is synced before it gets its name, and
-//! every directory after a name in it changed, before the call returns.
+//! What a store in a directory acknowledges is durable: before the call returns, every file was synced before it got
+//! its name, and every directory after a name in it changed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::trace::{Call, PLACE, Step, mark, traced};
 
 const PIECE: usize = 5 << 20;
 
-/// The traced process: the calls of a store, a mark after each. On its own it is a test like others.
+/// The traced process: calls of a store, with a mark after each. Run alone, it is an ordinary test.
 #[test]
 fn every_kind_of_write() {
     let temp = tempfile::tempdir().unwrap();
@@ -86,12 +86,12 @@ fn what_is_acknowledged_is_synced() {
         .iter()
         .map(|step| step.calls.iter().filter(|call| is_sync(call)).count())
         .collect();
-    // A file and its directory each time, and once each the directories that lead there.
+    // A file and its directory for each, and once the directories above.
     assert_eq!(syncs, [2, 4, 1, 5, 4, 3, 3, 2], "syncs of {names:?}");
 }
 
-/// An entry that another writer linked is durable for whoever is told that it exists; so is the way to an
-/// object through directories that another writer made.
+/// If a caller is told that an entry exists, the entry is durable, even if another writer linked it. The same is true
+/// of the directories above an object that another writer created.
 #[test]
 fn what_others_left_unsynced_is_synced() {
     let temp = tempfile::tempdir().unwrap();
@@ -108,7 +108,7 @@ fn what_others_left_unsynced_is_synced() {
     assert!(synced("others", &root.join("packs/ab")));
 }
 
-/// The traced process: a store that something was put to, and a put of little.
+/// The traced process: a small put into a store that is not empty.
 #[test]
 fn a_put_of_little() {
     let temp = tempfile::tempdir().unwrap();
@@ -128,7 +128,7 @@ fn a_put_of_little() {
     mark("put");
 }
 
-/// One pack, one segment, one entry: a file and its directory each. The pack goes where there is a directory for it.
+/// One pack, one segment and one entry: a file and its directory each. The pack goes into an existing directory.
 #[test]
 fn a_put_of_little_syncs_six_times() {
     let temp = tempfile::tempdir().unwrap();
@@ -147,7 +147,7 @@ fn check(step: &Step) {
         let synced = |calls: &[Call], path: &Path| calls.contains(&Call::Sync(path.to_owned()));
         let changed = match call {
             Call::Sync(_) => continue,
-            // What stays of a staged file after a power cut is hidden, and deleted by gc.
+            // After a power cut, the remains of a staged file are hidden, and gc deletes them.
             Call::Unlink(path) if path.to_string_lossy().contains('#') => continue,
             Call::Link(from, to) | Call::Rename(from, to) => {
                 assert!(

@@ -1,15 +1,15 @@
-//! Runs one test of this binary again under `strace`, and reads what it did to files.
+//! Runs a test of this binary again under `strace`, and reads what it did to files.
 //!
-//! The traced process marks the end of each step by asking for a file that does not exist.
+//! The traced process marks the end of each step by a query for a missing file.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Where the traced process shall work; unset in the tests that trace it.
+/// The directory in which the traced process works; unset in the tests that trace it.
 pub(crate) const PLACE: &str = "TRACED_PLACE";
-/// Directory that a mark pretends to lie in.
+/// The directory that marks pretend to be in.
 const MARKS: &str = "/mark-of-the-end-of/";
-/// System calls that change a directory or make something durable, and the one of the mark.
+/// System calls that change a directory or make something durable, and the call of marks.
 const CALLS: &str = "trace=fsync,fdatasync,link,linkat,rename,renameat,renameat2,mkdir,mkdirat,unlink,unlinkat,statx";
 
 /// One system call that changed a directory, or made something durable.
@@ -22,19 +22,19 @@ pub(crate) enum Call {
     Unlink(PathBuf),
 }
 
-/// What happened until one mark.
+/// The calls before one mark.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) name: String,
     pub(crate) calls: Vec<Call>,
 }
 
-/// Ends a step, in the traced process.
+/// Ends a step in the traced process.
 pub(crate) fn mark(name: &str) {
     assert!(!Path::new(MARKS).join(name).exists());
 }
 
-/// The steps of `test` when it runs in `place`. Calls that failed are left out.
+/// The steps of `test` when it runs in `place`, without failed calls.
 pub(crate) fn traced(test: &str, place: &Path) -> Vec<Step> {
     let (run, report) = strace(test, place, &["-e", CALLS]);
     assert!(
@@ -45,8 +45,7 @@ pub(crate) fn traced(test: &str, place: &Path) -> Vec<Step> {
     steps(&report)
 }
 
-/// Runs `test` in `place`, with what `fault` says happening to a `call`; whether it did happen, and the
-/// calls that succeeded.
+/// Runs `test` in `place`, with `fault` injected into a `call`. Returns whether it was hit, and the successful calls.
 pub(crate) fn injected(test: &str, place: &Path, call: &str, fault: &str) -> (bool, Vec<Call>) {
     let inject = format!("inject={call}:{fault}");
     let (run, report) = strace(test, place, &["-e", CALLS, "-e", &inject]);
@@ -94,7 +93,7 @@ fn steps(report: &str) -> Vec<Step> {
     steps
 }
 
-/// Reads `PID name(arguments) = 0`; paths stand in quotes, those of descriptors in angle brackets.
+/// Parses `PID name(arguments) = 0`. Paths are in quotes, paths of descriptors in angle brackets.
 fn call(line: &str) -> Option<Call> {
     let (_, call) = line.split_once(' ')?;
     let (name, arguments) = call.trim_start().split_once('(')?;

@@ -1,5 +1,4 @@
-//! What was acknowledged, and what is there: a store used through the command, and looked into through
-//! the library.
+//! Records what was acknowledged, and compares it with the store: the command writes, and the library reads.
 //!
 //! The message of every version names the directory that it was put from.
 
@@ -13,7 +12,7 @@ use store::remote::{Objects, Write};
 use store::{Host, Store, Unwatched, get};
 use support::{Finished, TestEnvironment, assert_same_tree, environment, trees};
 
-/// A store, trees to put into it, and the versions whose puts said that they were done.
+/// A store, trees to put into it, and the acknowledged versions.
 pub(crate) struct Witness {
     pub(crate) env: TestEnvironment,
     store: PathBuf,
@@ -28,7 +27,7 @@ impl Witness {
         witness
     }
 
-    /// The same, where the store is not made yet.
+    /// The same without creating the store.
     pub(crate) fn without_store(store: &Path, count: u64, bytes: usize) -> Self {
         let env = environment!();
         for number in 0..count {
@@ -41,7 +40,7 @@ impl Witness {
         }
     }
 
-    /// The same trees and acknowledged versions at another place.
+    /// Moves to a store at another place, with the same trees and acknowledged versions.
     pub(crate) fn moved_to(&mut self, store: &Path) {
         store.clone_into(&mut self.store);
     }
@@ -56,36 +55,36 @@ impl Witness {
         command
     }
 
-    /// Puts the tree `name` and remembers what was acknowledged.
+    /// Puts the tree `name`, and records what was acknowledged.
     pub(crate) fn put(&mut self, name: &str, target: &str) -> Finished {
         let finished = self.command(name, target).output().unwrap().into();
         self.note(&finished);
         finished
     }
 
-    /// Puts the tree `name`, which must succeed.
+    /// Puts the tree `name`, and asserts that this succeeds.
     pub(crate) fn put_ok(&mut self, name: &str, target: &str) {
         let finished = self.put(name, target);
         assert_eq!(finished.code, Some(0), "{finished}");
     }
 
-    /// Remembers what a put acknowledged, if it did; none may panic.
+    /// Records the version that a put acknowledged, if any. Asserts that it did not panic.
     pub(crate) fn note(&mut self, finished: &Finished) {
         assert!(!finished.stderr.contains("panicked"), "{finished}");
         self.acknowledged.extend(acknowledged(finished));
     }
 
-    /// Takes over what was acknowledged elsewhere.
+    /// Adds versions that were acknowledged elsewhere.
     pub(crate) fn note_all(&mut self, versions: Vec<String>) {
         self.acknowledged.extend(versions);
     }
 
-    /// How many versions were acknowledged.
+    /// The number of acknowledged versions.
     pub(crate) fn count(&self) -> usize {
         self.acknowledged.len()
     }
 
-    /// What was acknowledged is there, and every version that is there is the tree it was put from.
+    /// Asserts that every acknowledged version exists, and that every existing version equals its tree.
     pub(crate) fn check(&self, what: &str) -> Vec<String> {
         let found = self
             .found(what)
@@ -99,7 +98,7 @@ impl Witness {
         found
     }
 
-    /// The versions that are there, each compared with its tree.
+    /// The existing versions, after each was compared with its tree.
     pub(crate) fn found(&self, what: &str) -> store::Result<Vec<String>> {
         let remote: Arc<dyn Write> = Arc::new(Objects::directory(&self.store)?);
         let store = Store::open(remote, host())?;
@@ -122,7 +121,7 @@ impl Witness {
     }
 }
 
-/// The version that a put says it has made, as `REF@N`.
+/// The version that a put reports, as `REF@N`.
 pub(crate) fn acknowledged(finished: &Finished) -> Option<String> {
     if finished.code != Some(0) {
         return None;
@@ -132,7 +131,7 @@ pub(crate) fn acknowledged(finished: &Finished) -> Option<String> {
     Some(format!("{name}@{}", report["version"]))
 }
 
-/// A host that remembers nothing.
+/// A host without memory of earlier runs.
 pub(crate) fn host() -> Host {
     Host {
         cache_dir: None,

@@ -1,4 +1,4 @@
-//! First times: what a new tree looks like, and many processes that want the same one.
+//! First materializations: the new tree, and many processes that want the same one.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -104,7 +104,7 @@ fn globs_choose_what_is_there() {
         fs::read(world.path("some/sub/deep/other")).unwrap(),
         fs::read(world.path("source/sub/deep/other")).unwrap()
     );
-    // With more of the tree wanted, the rest comes.
+    // A larger part of the tree adds the rest.
     world.make("some", &[]);
     assert_same(&world.path("source"), &world.path("some"));
 }
@@ -155,7 +155,7 @@ fn the_rest_goes_on_when_some_are_killed() {
             .unwrap()
     };
     let mut children: Vec<Child> = (0..32).map(start).collect();
-    // Not waited for until the end: a killed process whose parent is busy stays a zombie.
+    // Zombies are not waited for here: a killed process whose parent is busy stays one.
     for (n, child) in children.iter_mut().enumerate().filter(|(n, _)| n % 3 == 0) {
         std::thread::sleep(Duration::from_millis(10 + n as u64));
         child.kill().unwrap();
@@ -192,11 +192,11 @@ fn what_a_dead_owner_left_is_taken() {
     fs::create_dir_all(room.join("tree/half")).unwrap();
     std::os::unix::fs::symlink("cafe", room.join(".store-nonce")).unwrap();
     std::os::unix::fs::symlink(&room, pool.join("rooms/0123.feed.cafe")).unwrap();
-    // Killed before the room could say anything.
+    // Killed before the room said its nonce.
     let mute = world.path(".store-materialize-mute");
     fs::create_dir(&mute).unwrap();
     std::os::unix::fs::symlink(&mute, pool.join("rooms/0123.mute.cafe")).unwrap();
-    // Killed between making the note of a room and the room.
+    // Killed after the note of a room and before the room.
     std::os::unix::fs::symlink(
         world.path(".store-materialize-none"),
         pool.join("rooms/0123.face.cafe"),
@@ -213,7 +213,7 @@ fn what_a_dead_owner_left_is_taken() {
 #[test]
 fn claims_without_an_owner_that_dies_are_taken_while_somebody_waits() {
     let world = World::with_tree(8);
-    // Planted behind the sweep: the one who waits for the owner finds it dead.
+    // Planted after the sweep: the process that waits for the owner finds it dead.
     let names = pool_names(&world);
     let pool = world.pool();
     fs::write(pool.join("gone"), identity_of_the_dead().to_string()).unwrap();
@@ -292,8 +292,8 @@ fn nothing_rests_on_flock() {
                 .spawn()
                 .expect("strace is installed (tests/run installs it)")
         };
-        // Half of them in process namespaces of their own, where numbers of processes mean nothing to others. Not
-        // in mount namespaces: those would hold what other tests unmount.
+        // Half of them are in PID namespaces of their own, where process numbers mean nothing to others. They are not
+        // in mount namespaces, which would hold what other tests unmount.
         let jobs: Vec<Child> = (0..10)
             .map(|n| match n % 2 {
                 0 => traced(n, &["env"]),
@@ -307,7 +307,7 @@ fn nothing_rests_on_flock() {
     }
 }
 
-/// What a job says that it has fetched; it must end well.
+/// The bytes that a job reports as fetched. Asserts that it succeeded.
 fn fetched(job: Child) -> u64 {
     let output = job.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -316,7 +316,7 @@ fn fetched(job: Child) -> u64 {
     report["fetched"].as_u64().unwrap()
 }
 
-/// The names of the pool files of [`REF`], which leave the pool again.
+/// The names of the pool files of [`REF`], which are then removed from the pool.
 fn pool_names(world: &World) -> Vec<String> {
     world.env.ok(["materialize", "--prefetch", REF]);
     let files = world.pool_files();
@@ -326,7 +326,7 @@ fn pool_names(world: &World) -> Vec<String> {
     files.iter().map(name).collect()
 }
 
-/// An owner with claims for all files of [`REF`].
+/// Plants an owner with claims for all files of [`REF`].
 fn plant(world: &World, id: &str, identity: &serde_json::Value) {
     let names = pool_names(world);
     let owner = world.pool().join("owners").join(id);

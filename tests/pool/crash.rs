@@ -1,5 +1,5 @@
-//! A kill at every step that changes a directory: the destination is the old tree or the new one, and the
-//! next run finishes.
+//! A kill at every step that changes a directory: the destination is the old tree or the new one, and the next run
+//! completes.
 
 use std::process::Stdio;
 
@@ -7,11 +7,11 @@ use support::{effort, under};
 
 use crate::world::{REF, World, assert_same, files_below};
 
-/// More than any kind of call that these runs make; a sweep ends where nothing is hit any more.
+/// More calls of any kind than these runs make. A sweep ends when a kill hits no call.
 const CALLS_MAX: u32 = 200;
 
-/// Kills `arguments` at its first `call`, its second, and so on, `prepare` before and `check` after each;
-/// returns how many there were.
+/// Kills `arguments` at its first `call`, its second, and so on, with `prepare` before and `check` after each. Returns
+/// the number of kills.
 fn sweep(
     world: &World,
     call: &str,
@@ -38,7 +38,7 @@ fn sweep(
     panic!("{call}: still hit after {CALLS_MAX} calls");
 }
 
-/// Every call that changes what is in a directory.
+/// Every call that changes a directory.
 const CHANGES: [&str; 7] = [
     "linkat",
     "renameat",
@@ -56,7 +56,7 @@ fn a_new_tree_is_there_whole_or_not_at_all() {
     let mut hits = 0;
     for call in CHANGES {
         let prepare = || {
-            // Cold each time: an empty pool and no tree.
+            // Each run starts with an empty pool and no tree.
             drop(std::fs::remove_dir_all(&out));
             drop(std::fs::remove_dir_all(world.pool()));
         };

@@ -1,4 +1,4 @@
-//! Root writes through a hard link: the next materialize notices, and nobody else gets the bytes.
+//! Root writes through a hard link: the next materialize notices, and no other tree gets the bytes.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use crate::world::{REF, World, assert_same, conflicting, set_mode, shell};
 
-/// Writes through one tree, materializes another, and returns the report.
+/// Damages one tree, materializes another, and returns the report.
 fn after(seed: u64, hurt: impl FnOnce(&World)) -> (World, serde_json::Value) {
     let world = World::with_tree(seed);
     world.make("one", &[]);
@@ -25,7 +25,7 @@ fn assert_noticed(world: &World, report: &serde_json::Value) {
     let mut shared: Vec<_> = damaged[0]["shared_with"].as_array().unwrap().clone();
     shared.sort_by_key(ToString::to_string);
     assert_eq!(shared, named);
-    // The trees that share it are brought over by the same command.
+    // The same command updates trees that share the damaged file.
     world.make("one", &[]);
     assert_same(&world.path("source"), &world.path("one"));
     world.assert_sound();
@@ -197,7 +197,7 @@ fn a_link_whose_mode_a_job_changed_is_replaced_at_once() {
             world.make(tree, &["--exact"]);
         }
         set_mode(&world.path("one/big"), mode);
-        // Another content, so that what is linked twice has two fates.
+        // Another content, so that one of two linked paths changes.
         world.write("source/twin", 50_000);
         world.put();
         world.make("one", options);

@@ -1,4 +1,4 @@
-//! What a pool takes and gives back: honest numbers, limits that hold, and files of trees that stay.
+//! The size of a pool and what it frees: correct numbers, limits that hold, and files of trees that stay.
 
 use std::fs;
 use std::io::Write as _;
@@ -41,7 +41,7 @@ fn status_says_what_deleting_would_free() {
     assert!(world.pool_files().is_empty());
 }
 
-/// A file that was written through is set aside while trees link it: it takes room once they are gone.
+/// A file that was written through is set aside while trees link it. It takes space once they are gone.
 #[test]
 fn what_was_set_aside_is_counted_and_goes_first() {
     let world = World::with_tree(86);
@@ -103,7 +103,7 @@ fn eviction_takes_the_least_recently_used_and_nothing_of_a_tree() {
             REF,
         ]);
     }
-    // Linked and unlinked: used last, though fetched first.
+    // Linked and unlinked: it was fetched first but used last.
     world.make("two", &["--include", "1"]);
     fs::remove_dir_all(world.path("two")).unwrap();
     world.env.ok(["pool", "evict", "--to", "330kB"]);
@@ -113,7 +113,7 @@ fn eviction_takes_the_least_recently_used_and_nothing_of_a_tree() {
     world.assert_sound();
 }
 
-/// The mark of a tree that was deleted goes when it is old, and no other.
+/// The mark of a deleted tree is removed when it is old; other marks stay.
 #[test]
 fn marks_of_deleted_trees_are_forgotten() {
     let world = World::with_tree(85);

@@ -1,4 +1,4 @@
-//! Trees that want to write elsewhere, and destinations that lead elsewhere.
+//! Trees that try to write elsewhere, and destinations that lead elsewhere.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -20,7 +20,7 @@ fn symlinks_that_lead_out_are_refused() {
         ("source", "/etc/passwd"),
         ("source", ".."),
         ("source/a/b", "../../../x"),
-        // Through another symlink: by its letters it would stay inside.
+        // Through another symlink; as text the target seems to stay inside.
         ("source/a/b", "home/../../x"),
         ("source/a", "b/home/.."),
     ]
@@ -61,7 +61,7 @@ fn symlinks_that_only_look_like_it_are_not() {
 fn a_job_cannot_lead_an_update_elsewhere() {
     let world = World::with_tree(71);
     world.make("out", &[]);
-    // The job puts a symlink in the place of a directory of the tree.
+    // The job replaces a directory of the tree by a symlink.
     fs::create_dir(world.path("victim")).unwrap();
     fs::rename(world.path("out/sub/deep"), world.path("aside")).unwrap();
     symlink(world.path("victim"), world.path("out/sub/deep")).unwrap();
@@ -105,13 +105,13 @@ fn a_snapshot_becomes_real_files() {
         world.path(&format!("{repo}/snapshots/0123")).display(),
         world.path("flat").display()
     ));
-    // As links it would lead out of the destination.
+    // Kept as a link, it would lead out of the destination.
     let said = world.env.store(["materialize", &snapshot, "links"]);
     assert!(
         said.stderr.contains("leads out of the destination") && said.stderr.contains("--flatten"),
         "{said}"
     );
-    // A ref of a hub cache is never shared, whatever is asked for.
+    // Files in `refs/` of a hub cache are never shared, whatever the options.
     world.make("all", &["--copy-below", "0"]);
     let main = fs::metadata(world.path("all/hub/models--a--b/refs/main")).unwrap();
     assert_eq!(std::os::unix::fs::MetadataExt::nlink(&main), 1);
@@ -126,10 +126,10 @@ fn a_snapshot_becomes_real_files() {
     );
 }
 
-/// Makes `name` with `depth` directories inside of each other and a file in the last one.
+/// Makes `name` with `depth` nested directories, and a file in the last one.
 fn nested(world: &World, name: &str, depth: usize) {
     let file = world.env.write("leaf", [7; 30_000]);
-    // Longer than any path may be, so step by step.
+    // The path is longer than the limit, so it is made step by step.
     shell(&format!(
         "python3 -c '\nimport os, shutil, sys\nroot, depth, leaf = sys.argv[1:]\nos.mkdir(root), os.chdir(root)\n\
          for _ in range(int(depth)): os.mkdir(\"d\"), os.chdir(\"d\")\nshutil.copy(leaf, \"leaf\")' '{}' {depth} '{}'",

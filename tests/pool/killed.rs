@@ -1,4 +1,4 @@
-//! What killed gets leave, beside a destination or in it: the next one removes it, and nothing else.
+//! What killed gets leave, beside a destination or in it: the next get removes it, and nothing else.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,7 @@ use support::{Finished, under};
 
 use crate::world::{Mount, REF, World, assert_same, shell};
 
-/// A get into a destination, from a directory, that is killed as it asks for a system call for the `nth` time.
+/// Runs a get to a destination, from a directory, and kills it at the `nth` call of a system call.
 fn killed(world: &World, (dir, destination): (&Path, &str), (call, nth): (&str, u32)) {
     let get = world.env.command(["get", REF, destination]);
     let (trace, inject) = (
@@ -26,7 +26,7 @@ fn get(world: &World, (dir, destination): (&Path, &str)) -> Finished {
     get.current_dir(dir).output().unwrap().into()
 }
 
-/// The rooms in a directory, and what else is there.
+/// The rooms in a directory, and its other entries.
 fn parts(dir: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let paths = fs::read_dir(dir)
         .unwrap()
@@ -41,7 +41,7 @@ fn emptied(dir: &Path) {
     shell(&format!("find '{}' -mindepth 1 -delete", dir.display()));
 }
 
-/// All that is in a directory, with what changes when it is touched.
+/// Lists a directory with all properties that show a change.
 fn listed(dir: &Path) -> String {
     shell(&format!(
         "cd '{}' && find . -mindepth 1 -printf '%P %y %s %T@ %C@ %i\\n' | LC_ALL=C sort",
@@ -59,7 +59,7 @@ fn what_a_killed_get_left_is_removed_by_the_next_one() {
     assert_eq!(left().len(), 1);
     world.env.ok(["get", REF, "one"]);
     assert!(left().is_empty(), "{:?}", left());
-    // One of another user is not ours to remove, nor one by its name alone.
+    // A room of another user is not removed, nor is a directory that only has the name of a room.
     killed();
     shell(&format!("chown -R 1002 '{}'", left()[0].display()));
     world.env.write(".store-get-0123/mine", "mine");
@@ -67,7 +67,7 @@ fn what_a_killed_get_left_is_removed_by_the_next_one() {
     assert_eq!(left().len(), 2, "{:?}", left());
 }
 
-/// Before anything is built; before the first entry is moved out of the room; with some of them out; with all of them.
+/// Before anything is built; before the first entry is moved out of the room; after some of them; after all of them.
 const KILLS: [(&str, u32); 5] = [
     ("mkdirat", 2),
     ("renameat2", 1),
@@ -76,7 +76,7 @@ const KILLS: [(&str, u32); 5] = [
     ("unlinkat", 1),
 ];
 
-/// A get that is killed inside of its destination, whenever that is, and the next one.
+/// Kills a get inside of its destination at each of these points, and checks the next get.
 fn goes_on(world: &World, dest: &Path, named: (&Path, &str)) {
     let mut out = Vec::new();
     for kill in KILLS {
@@ -105,7 +105,7 @@ fn the_directory_that_one_is_in_is_free_after_a_kill() {
     let here = world.path("here");
     fs::create_dir(&here).unwrap();
     goes_on(&world, &here, (&here, "."));
-    // Also by its name, where it is replaced as a whole.
+    // Also if the destination is named, so that it is replaced as a whole.
     killed(&world, (&here, "."), ("renameat2", 3));
     world.env.ok(["get", REF, "here"]);
     assert_same(&world.path("source"), &here);
@@ -119,7 +119,7 @@ fn what_somebody_did_after_the_kill_stays() {
     let edits: [&dyn Fn(); 4] = [
         &|| fs::write(here.join("mine"), "mine").unwrap(),
         &|| fs::write(here.join("hollow/mine"), "mine").unwrap(),
-        // As good as unseen, but that it is.
+        // The change has no visible sign in size and modification time.
         &|| {
             let path = here.join("sub/deep/tiny");
             let time = fs::metadata(&path).unwrap().modified().unwrap();
@@ -142,14 +142,14 @@ fn what_somebody_did_after_the_kill_stays() {
             finished.stderr.contains("a killed get left"),
             "{at}: {finished}"
         );
-        // Nor by a get beside it.
+        // A get beside it does not remove it either.
         let finished = get(&world, (&here, "beside"));
         assert_eq!(finished.code, Some(0), "{at}: {finished}");
         fs::remove_dir_all(here.join("beside")).unwrap();
         assert_eq!(listed(&here), before, "{at}");
         emptied(&here);
     }
-    // What was mounted there meanwhile, too.
+    // A file system that was mounted there meanwhile stays, too.
     killed(&world, (&here, "."), ("unlinkat", 1));
     let kept = world.path("kept");
     fs::create_dir(&kept).unwrap();

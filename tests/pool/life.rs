@@ -1,5 +1,5 @@
-//! Trees that end with a process: they stay while it lives, wherever it lives, and are given back when it has
-//! died. Who cannot be seen lives until it has been silent for long.
+//! Trees that end with a process: they stay while it lives, wherever it runs, and are removed after it has died. A
+//! process that cannot be observed counts as alive until it has been silent for long.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use support::under;
 
 use crate::world::{Mount, REF, World, assert_same, files_below, set_mode, shell};
 
-/// Starts a process that holds `out`, by way of `prefix`.
+/// Starts a process that holds `out`, through the command `prefix`.
 fn hold(world: &World, prefix: &[&str]) -> Child {
     let plain = world
         .env
@@ -33,7 +33,7 @@ fn hold(world: &World, prefix: &[&str]) -> Child {
     holder
 }
 
-/// What the holder has written down: who it is, and that the tree ends with it.
+/// The holder's files: its owner file, and the mark that says that the tree ends with it.
 fn written(world: &World) -> Vec<PathBuf> {
     let owners = files_below(&world.pool().join("owners"));
     let marks = files_below(&world.pool().join("trees"));
@@ -41,7 +41,7 @@ fn written(world: &World) -> Vec<PathBuf> {
     owners.into_iter().chain(marks).collect()
 }
 
-/// As if nobody had shown anything for two hours.
+/// Makes the files two hours old, as if their owner had been silent since.
 fn backdate(world: &World) {
     for path in written(world) {
         let file = fs::File::options().write(true).open(path).unwrap();
@@ -78,7 +78,7 @@ fn a_tree_stays_while_its_holder_lives() {
     let world = World::with_tree(330);
     let holder = hold(&world, &[]);
     assert_eq!(status(&world), 1);
-    // Whatever the clock says: it is seen to live. So is one that was stopped.
+    // The process is seen to live, whatever the clock says; so is a stopped one.
     shell(&format!("kill -STOP {}", holder.id()));
     backdate(&world);
     assert_eq!(status(&world), 1);
@@ -92,7 +92,7 @@ fn a_holder_of_another_namespace_is_gone_when_it_was_silent_for_long() {
     let world = World::with_tree(331);
     let holder = hold(&world, &["unshare", "--pid", "--fork"]);
     assert_eq!(status(&world), 1);
-    // After a leap of the clock it shows that it lives before anybody believes the silence.
+    // After a jump of the clock, the process beats before anybody believes that it was silent.
     backdate(&world);
     assert_eq!(status(&world), 1);
     assert_same(&world.path("source"), &world.path("out"));
@@ -133,19 +133,19 @@ fn what_was_there_before_does_not_end_with_a_process() {
             "{finished}"
         );
     };
-    // A tree that was made to stay, and what a job added to it.
+    // A permanent tree with a file of a job.
     world.make("out", &[]);
     world.write("out/of-a-job", 100);
     refused(&[]);
     refused(&["--force"]);
     refused(&["--exact"]);
     assert!(world.path("out/of-a-job").exists() && world.path("out/big").exists());
-    // A directory of somebody's own.
+    // A directory of the user.
     fs::remove_dir_all(world.path("out")).unwrap();
     world.write("out/mine", 100);
     refused(&["--force"]);
     assert!(world.path("out/mine").exists());
-    // A file, too.
+    // The same for a single file.
     let file = format!("{REF}:big");
     world.env.ok(["materialize", &file, "file"]);
     let finished = world
@@ -155,7 +155,7 @@ fn what_was_there_before_does_not_end_with_a_process() {
     assert!(world.path("file").exists());
 }
 
-/// A file tells by its attribute that it was made to end, or by being one more name of a pool file.
+/// A file has an attribute that says that it is held, or it is another link to a pool file.
 #[test]
 fn a_file_ends_with_its_process_unless_a_job_made_another_in_its_place() {
     let world = World::with_tree(338);
@@ -185,7 +185,7 @@ fn a_file_ends_with_its_process_unless_a_job_made_another_in_its_place() {
                 of_a_job(mode, time);
             }
             kill(holder);
-            // Who looks next gives back what is left.
+            // The next command removes what is left.
             world.env.ok(["pool", "status"]);
             assert_eq!(file.exists(), own.is_some(), "{link_mode}, {own:?}");
             if own.is_some() {
@@ -208,7 +208,7 @@ fn a_tree_that_another_process_took_over_does_not_end_with_the_first() {
     drop(second.stdin.take());
     assert!(second.wait().unwrap().success());
     assert_given_back(&world);
-    // One that was made to stay meanwhile stays.
+    // A tree that was made permanent meanwhile stays.
     let mut third = hold(&world, &[]);
     world.make("out", &[]);
     drop(third.stdin.take());
@@ -235,7 +235,7 @@ fn a_tree_of_an_older_program_is_left_to_people() {
     assert_given_back(&world);
 }
 
-/// Starts a process that holds `out`, whose errors can be read.
+/// Starts a process that holds `out`, with readable standard error.
 fn hold_quietly(world: &World, reference: &str) -> Child {
     let mut holder = world
         .env
@@ -271,7 +271,7 @@ fn a_store_that_a_job_made_in_its_tree_does_not_end_with_it() {
     assert_eq!(ended.code, Some(5), "{ended}");
     assert!(ended.stderr.contains("holds a store, at "), "{ended}");
     assert!(ended.stderr.contains("out/sub/store"), "{ended}");
-    // Whoever uses the pool next keeps it, too, and says so.
+    // The next user of the pool keeps it, too, and says so.
     let status = world.env.store(["pool", "status"]);
     assert!(status.stderr.contains("holds a store, at "), "{status}");
     world

@@ -1,5 +1,5 @@
-//! Pools and materialized trees: many processes, other file systems, crashes, and people who write where
-//! they should not.
+//! Pools and materialized trees: many processes, other file systems, crashes, and users who write where they should
+//! not.
 
 #![cfg(test)]
 

@@ -1,4 +1,4 @@
-//! Trees that are of no one version, and files of jobs that look as if a pool had made them.
+//! Trees that match no single version, and files of jobs that look as if a pool had made them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use crate::world::{REF, World, assert_same, conflicting, set_mode, shell};
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// A tree of version 1 that a job has saved to, which makes version 2; and version 3.
+/// A tree of version 1 that a job has saved as version 2; and version 3.
 fn saved() -> World {
     let world = versions(301, &[&NAMES]);
     world.env.ok(["materialize", REF, "out"]);
@@ -69,7 +69,7 @@ fn a_linked_file_in_the_place_of_another_is_a_job_s_and_named() {
     world.env.ok(["materialize", &first, "out"]);
     let path = |name: &str| world.path(&format!("out/{name}"));
     assert_eq!(fs::metadata(path("a")).unwrap().nlink(), 2);
-    // Of one size, and linked: swapped, and one of them in the place of what the next version lacks.
+    // Linked files of the same size: two are swapped, and one takes the place of a file that the next version lacks.
     fs::rename(path("a"), path("swap")).unwrap();
     fs::rename(path("b"), path("a")).unwrap();
     fs::rename(path("swap"), path("b")).unwrap();
@@ -108,14 +108,14 @@ fn a_job_s_own_file_with_the_time_and_mode_of_a_pool_s_is_kept() {
     assert_eq!(fs::read(&own).unwrap(), bytes);
 }
 
-/// More than are read beside one another.
+/// More updates than are read at the same time.
 #[test]
 fn very_many_interrupted_updates_are_set_right_by_a_whole_one() {
     let world = World::new(111);
     let last = 21;
     for number in 1..=last {
         let own = format!("only-{number}/x");
-        // What is a file in one is a directory in the next.
+        // The path is a file in some versions and a directory in others.
         let kind = ["kind", "kind/below"][number % 2];
         version(&world, number, &["keep", kind, "same/a", "same/b", &own]);
     }
@@ -140,7 +140,7 @@ fn very_many_interrupted_updates_are_set_right_by_a_whole_one() {
     world.assert_sound();
 }
 
-/// What a job changed is nothing that was made any more: its time is its own, even where its bytes are those again.
+/// A file that a job changed counts as its own, with its own time, even if it gets its old bytes back.
 #[test]
 fn a_changed_file_that_a_job_brings_back_itself_has_its_own_time() {
     let world = versions(112, &[&NAMES, &NAMES]);

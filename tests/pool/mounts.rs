@@ -1,5 +1,4 @@
-//! Other file systems and other users: each refusal says what to set, and nothing is skipped where a mount
-//! cannot be made: the test fails.
+//! Other file systems and other users: each refusal names the option to set. If a mount cannot be made, the test fails.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +10,7 @@ use crate::world::{Mount, REF, World, assert_same, inode, shell};
 fn a_full_inode_gets_a_successor() {
     let world = World::with_tree(40);
     world.make("one", &[]);
-    // ext4 takes 65,000 links; two are there.
+    // ext4 allows 65,000 links; two exist.
     let links = world.path("links");
     fs::create_dir(&links).unwrap();
     let big = world.path("one/big");
@@ -63,7 +62,7 @@ fn between_two_mounts_of_one_file_system_there_are_no_links() {
         "{refused}"
     );
     assert!(!mount.0.join("out").exists());
-    // Automatically it is a copy, and says so.
+    // By default the file is copied, with a note.
     let copied = world
         .env
         .store(["materialize", "--pool", pool, REF, &mount.path("out")]);
@@ -87,7 +86,7 @@ fn between_two_mounts_of_one_file_system_there_are_no_links() {
     ]))
     .unwrap();
     assert_eq!(again["copied"], 0, "{again}");
-    // Without a named pool, one is made on the same mount.
+    // Without a named pool, a pool on the same mount is created.
     let report = world.make(&mount.path("linked"), &[]);
     assert_eq!(report["linked"], 4, "{report}");
     assert!(
@@ -97,7 +96,7 @@ fn between_two_mounts_of_one_file_system_there_are_no_links() {
             .starts_with(mount.0.to_str().unwrap()),
         "{report}"
     );
-    // What was made above it for the trial is gone.
+    // The pools that were created above it for a test of links are gone.
     let tried = fs::read_dir(world.env.root()).unwrap();
     let is_pool = |name: &str| name.starts_with(".store-pool");
     assert!(
@@ -185,7 +184,7 @@ fn reflinks(seed: u64, make: &str) {
     assert_same(&world.path("source"), &mount.0.join("out"));
     let out = mount.0.join("out/big");
     assert_eq!(fs::metadata(&out).unwrap().mode() & 0o777, 0o644);
-    // Written to, it is on its own.
+    // A write separates it from the pool file.
     fs::write(&out, "a job writes").unwrap();
     world.env.ok(["pool", "verify", "--pool", &pool]);
     let options = ["--pool", &pool, "--link-mode", "reflink"];
@@ -227,7 +226,7 @@ fn reflinks_that_the_file_system_does_not_make_are_refused() {
 #[test]
 fn overlayfs_links_within_itself() {
     let world = World::with_tree(45);
-    // tmpfs, since overlayfs over the file system of the tests may be stacked already.
+    // tmpfs, since the tests' file system may itself be an overlayfs.
     let base = Mount::new(world.path("base"), "-t tmpfs tmpfs");
     for name in ["lower", "upper", "work"] {
         fs::create_dir(base.0.join(name)).unwrap();
@@ -286,7 +285,7 @@ fn a_full_pool_says_so_and_leaves_nothing() {
         "{refused}"
     );
     assert!(!mount.0.join("out").exists());
-    // With a pool elsewhere it is the destination that is full.
+    // With a pool elsewhere, the destination is what is full.
     let refused = world.env.store([
         "materialize",
         "--link-mode",
@@ -321,7 +320,7 @@ fn a_full_pool_says_so_and_leaves_nothing() {
 fn the_pool_of_another_user_is_refused() {
     let world = World::with_tree(48);
     world.make("roots", &[]);
-    // A pool that is open to others, and a user who may write in it.
+    // A pool that is open to others, and a user who may write to it.
     let root = world.env.root();
     shell(&format!(
         "chmod -R a+rX '{}' && chmod 1777 '{}'",

@@ -1,4 +1,4 @@
-//! What a job did in a tree and `--force` or `--exact` takes: counted and named before anything of it goes.
+//! Changes of a job that `--force` or `--exact` discards: they are counted and named before anything is removed.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use support::{Finished, under};
 
 use crate::world::{REF, World, assert_same, shell};
 
-/// A tree of version 1, which a job changed in every way, and a version 2 that goes other ways.
+/// A tree of version 1 that a job changed in every way, and a version 2 with other changes.
 fn worked_in(seed: u64) -> World {
     let world = World::new(seed);
     for name in ["same", "edited", "gone/a", "gone/b", "to-dir", "to-file/a"] {
@@ -71,7 +71,7 @@ fn what_exact_takes_of_a_job_is_named_first() {
         ),
         "{said}"
     );
-    // A fault at the first step: it was named before, to machines as well, and all of it is there.
+    // A fault at the first step: the files were named before, in JSON as well, and all of them still exist.
     for (words, before) in [
         (&["materialize", "--exact"][..], "note: "),
         (
@@ -98,7 +98,7 @@ fn what_exact_takes_of_a_job_is_named_first() {
     assert_eq!(finished.code, Some(0), "{finished}");
     assert!(finished.stderr.ends_with(NAMED), "{finished}");
     assert_same(&world.path("source"), &world.path("out"));
-    // Nothing is left to be named.
+    // There is nothing left to name.
     let report = world.make("out", &["--exact"]);
     assert_eq!(report.get("overruled"), None, "{report}");
 }
@@ -116,7 +116,7 @@ fn what_force_takes_of_a_job_is_named_and_what_it_leaves_is_not() {
         fs::read_to_string(world.path("out/gone/a")).unwrap(),
         "mine"
     );
-    // A directory of somebody's that was taken over, and kept what it had until now.
+    // A user's directory that was taken over with --force, and kept its other files until now.
     world.env.write("theirs/mine", "mine");
     world.env.write("theirs/edited", "mine");
     let report = world.make("theirs", &["--force"]);

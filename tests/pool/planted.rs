@@ -1,5 +1,5 @@
-//! Marks and notes that another user planted, or that were led elsewhere: nothing is deleted because of them. What
-//! a process left is deleted all the same, when it says so itself.
+//! Marks and notes that another user planted or redirected: nothing is deleted because of them. What a process of the
+//! user left is still deleted if it says so itself.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 use crate::users::{Host, MALLORY, VICTIMS};
 use crate::world::{REF, World, files_below, set_mode, shell};
 
-/// Lets the victim make a tree that ends with its process, kills that, and puts something else in the place of
-/// the tree, with the mark led there. Returns the pool.
+/// Makes a held tree as the victim, kills its process, and replaces the tree by something else, with the mark
+/// redirected. Returns the pool.
 fn abandon(host: &Host, destination: &Path) -> PathBuf {
     let pool = host.at("job/pool");
     let arguments = ["materialize", "--ephemeral", "--json", "--pool"];
@@ -33,7 +33,7 @@ fn abandon(host: &Host, destination: &Path) -> PathBuf {
     pool
 }
 
-/// Replaces the tree at `destination` by a directory of the victim's own, and leads the mark there.
+/// Replaces the tree at `destination` by a directory of the victim's own, and redirects the mark.
 fn precious(host: &Host, destination: &Path, pool: &Path) {
     let identity = |path: &Path| {
         let said = shell(&format!("stat -c '%i %.9W' '{}'", path.display()));
@@ -76,15 +76,15 @@ fn a_mark_deletes_nothing_that_does_not_say_so_itself() {
         let destination = host.at("job/precious");
         let pool = abandon(&host, &destination);
         precious(&host, &destination, &pool);
-        // In a pool of the victim's own, as one that was open to others once would have it.
+        // In the victim's own pool, which others could once write to.
         host.run(&["pool", "status", "--pool", pool.to_str().unwrap()]);
         assert!(destination.join("thesis").exists());
-        // In a planted one.
+        // In a planted pool.
         fs::rename(&pool, host.beside()).unwrap();
         host.give(&host.beside(), MALLORY);
         host.makes("job/out");
         assert!(destination.join("thesis").exists());
-        // And in one that only its marks were planted in.
+        // In a pool in which only the marks were planted.
         host.give(&host.beside(), victim);
         for mark in files_below(&host.beside().join("trees")) {
             host.give(&mark, MALLORY);
@@ -101,13 +101,13 @@ fn a_tree_that_ends_with_a_process_is_given_back_after_its_death() {
         let destination = host.at("job/held");
         let pool = abandon(&host, &destination);
         let status = || host.run(&["pool", "status", "--pool", pool.to_str().unwrap()]);
-        // What says the same but is not the inode that was made stays.
+        // A directory with the same nonce but another inode stays.
         shell(&format!("cp -a '{0}' '{0}.copy'", destination.display()));
         fs::rename(&destination, host.at("job/moved")).unwrap();
         fs::rename(host.at("job/held.copy"), &destination).unwrap();
         status();
         assert!(destination.join("big").exists());
-        // The tree itself goes, and its mark with it.
+        // The tree itself and its mark are removed.
         shell(&format!("rm -r '{}'", destination.display()));
         status();
         let again = abandon(&host, &destination);
@@ -137,18 +137,18 @@ fn a_note_of_a_room_deletes_nothing_that_does_not_say_so_itself() {
             fs::write(directory.join("thesis"), "years").unwrap();
             host.give(directory, victim);
         }
-        // Empty, and no room by its name.
+        // Empty, and without the name of a room.
         let empty = host.at("job/empty");
         fs::create_dir(&empty).unwrap();
         host.give(&empty, victim);
-        // Another's room, though it says the nonce.
+        // A room of another user, even with the right nonce.
         let theirs = host.at(".store-materialize-theirs");
         fs::create_dir(&theirs).unwrap();
         fs::write(theirs.join("file"), "theirs").unwrap();
         symlink("cafe", theirs.join(".store-nonce")).unwrap();
         host.give(&theirs, MALLORY);
         let owner = "0123456789abcdef0123456789abcdef";
-        // A process that was never there: its number is larger than any.
+        // A process that never existed: its number is too large.
         let dead = format!(
             "{{\"pid\":2147483647,\"started\":1,\"boot\":{:?},\"namespace\":{:?},\"host\":{:?}}}",
             fs::read_to_string("/proc/sys/kernel/random/boot_id")
@@ -201,7 +201,7 @@ fn a_tree_that_cannot_be_looked_at_is_not_gone() {
     assert_eq!(evict(), 1);
 }
 
-/// As many as the system itself follows, and no more.
+/// As many as the kernel follows, and no more.
 #[test]
 fn a_pool_may_lie_behind_forty_links() {
     let world = World::with_tree(334);

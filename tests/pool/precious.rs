@@ -11,7 +11,7 @@ use support::{Finished, under};
 
 use crate::world::{Mount, REF, World, assert_same, shell};
 
-/// Everything below the root of the tests, with sizes.
+/// Lists everything below the root of the tests, with sizes.
 fn everything(world: &World) -> String {
     shell(&format!(
         "cd '{}' && find . -mindepth 1 -printf '%P %y %s %l\\n' | LC_ALL=C sort",
@@ -19,7 +19,7 @@ fn everything(world: &World) -> String {
     ))
 }
 
-/// Neither `materialize --force --exact` nor `get` touches anything.
+/// Asserts that neither `materialize --force --exact` nor `get` changes anything.
 fn untouched(world: &World, what: &str, destination: &str, says: &str) {
     let before = everything(world);
     let made: [&[&str]; 3] = [
@@ -37,7 +37,7 @@ fn untouched(world: &World, what: &str, destination: &str, says: &str) {
     }
 }
 
-/// A world whose store and pool are full, and whose home has directories of ours.
+/// A world with a full store and pool, and a home with this program's directories.
 fn settled(seed: u64) -> World {
     let world = World::with_tree(seed);
     world.make("out", &[]);
@@ -99,7 +99,7 @@ fn a_directory_that_holds_a_store_is_not_forced() {
         assert!(finished.stderr.contains("holds a store, at "), "{finished}");
     }
     assert_eq!(before, everything(&world));
-    // A tree of ours in which a job made a store keeps it, also with --exact.
+    // A store that a job made inside of a tree stays, also with --exact.
     world.env.ok(["init", "out/sub/mine"]);
     let finished = world.env.store(["materialize", "--exact", REF, "out"]);
     assert_eq!(finished.code, Some(5), "{finished}");
@@ -109,7 +109,7 @@ fn a_directory_that_holds_a_store_is_not_forced() {
     assert!(world.path("out/sub/mine/format").exists());
 }
 
-/// A home is one by what is in it, whatever `$HOME` says.
+/// A home is recognized by its content, whatever `$HOME` is.
 #[test]
 fn a_home_by_another_name_and_a_device_are_not_forced() {
     let world = settled(86);
@@ -131,7 +131,7 @@ fn a_home_by_another_name_and_a_device_are_not_forced() {
         assert_eq!(finished.code, Some(5), "{finished}");
         assert!(finished.stderr.contains("a device, a pipe"), "{finished}");
     }
-    // The home of the user who runs this, by the list of users: refused before anything else is looked at.
+    // The current user's home in the user list is refused before anything else is checked.
     let finished = world.env.store([
         "materialize",
         REF,
@@ -154,7 +154,7 @@ fn a_file_never_takes_the_place_of_a_full_directory() {
         "new/",
         "spelled as a directory",
     );
-    // An empty one may go.
+    // An empty directory may be replaced.
     fs::create_dir(world.path("empty")).unwrap();
     world
         .env
@@ -204,7 +204,7 @@ fn a_mount_point_is_filled_or_refused_before_anything_is_fetched() {
     world.env.ok(["get", REF, "volume"]);
     assert_same(&world.path("source"), &world.path("volume"));
     assert_eq!(fs::read_dir(mount.path("")).unwrap().count(), 6);
-    // Full by now.
+    // It is not empty any more.
     let finished = world.env.store(["get", REF, "volume"]);
     assert_eq!(finished.code, Some(5), "{finished}");
     assert_same(&world.path("source"), &world.path("volume"));
@@ -361,7 +361,7 @@ fn many_files_with_holes_need_few_descriptors() {
     assert_same(&world.path("source"), &world.path("out"));
 }
 
-/// The directory so many levels below `root`, made where it is missing.
+/// The directory this many levels below `root`, created if missing.
 fn descend(root: &Path, depth: usize) -> OwnedFd {
     let mut dir = OwnedFd::from(fs::File::open(root).unwrap());
     for _ in 0..depth {
@@ -423,11 +423,11 @@ fn a_path_longer_than_the_system_takes_comes_and_goes() {
     };
     assert_eq!(count("source"), count("out"));
     assert_eq!(count("out").trim(), "2201");
-    // What is in the way of a path like that is said in a line.
+    // The error about such a path is one short line.
     let finished = world.env.store(["get", REF, "out"]);
     assert_eq!(finished.code, Some(5), "{finished}");
     assert!(finished.stderr.len() < 1000, "{finished}");
-    // The temporary directory's own removal takes no such path.
+    // The removal of the temporary directory cannot handle such a path.
     shell(&format!(
         "rm -rf '{}' '{}'",
         world.path("source").display(),

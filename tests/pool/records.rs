@@ -1,5 +1,5 @@
-//! Updates that are right whatever was there before: versions that are gone, other stores, other options, updates
-//! that did not come to their end, pools of earlier programs.
+//! Updates that are right whatever was there before: dropped versions, other stores, other options, interrupted
+//! updates, pools of earlier programs.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use support::under;
 
 use crate::world::{REF, World, assert_same, conflicting, files_below, shell};
 
-/// A world whose ref has versions 1, 2 and so on with these files each.
+/// A world whose ref has versions 1, 2 and so on, with these files each.
 pub(crate) fn versions(seed: u64, all: &[&[&str]]) -> World {
     let world = World::new(seed);
     for (number, names) in all.iter().enumerate() {
@@ -18,7 +18,7 @@ pub(crate) fn versions(seed: u64, all: &[&[&str]]) -> World {
     world
 }
 
-/// Puts version `number` with these files, large ones and small ones by turns; `source-N` stays.
+/// Puts version `number` with these files, alternately large and small; `source-N` stays.
 pub(crate) fn version(world: &World, number: usize, names: &[&str]) {
     let source = format!("source-{number}");
     for (at, name) in names.iter().enumerate() {
@@ -42,13 +42,13 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Records of trees, `at` apart.
+/// The number of trees' records, without the files `at`.
 pub(crate) fn records(world: &World) -> usize {
     let all = files_below(&world.pool().join("made"));
     all.iter().filter(|path| !path.ends_with("at")).count()
 }
 
-/// What may lie in the place of a file or directory of the pool.
+/// What may be in place of a file or directory of the pool.
 const MISPLACED: [(&str, &str); 4] = [
     ("a sparse file", "truncate -s 20G"),
     ("a pipe", "mkfifo"),
@@ -67,7 +67,7 @@ fn what_lies_in_the_place_of_a_record_is_lost_and_costs_no_more_than_that() {
         let made = files_below(&world.pool().join("made"));
         let record = made.iter().find(|path| !path.ends_with("at")).unwrap();
         shell(&format!("rm '{0}'; {make} '{0}'", record.display()));
-        // What was made cannot be told; the tree is as it should be.
+        // What was made is unknown, but the tree is correct.
         world.make("out", &[]);
         assert_same(&world.path("source-1"), &world.path("out"));
         assert_eq!(records(&world), 1, "{what}");
@@ -183,7 +183,7 @@ fn what_was_flattened_goes_with_its_link() {
     assert_eq!(names(&world.path("out/latest")), ["a"]);
     let bytes = |path: &str| fs::read(world.path(path)).unwrap();
     assert_eq!(bytes("out/latest/a"), bytes("source/ckpt-2/a"));
-    // Without it there are links again, and nothing that was in their place.
+    // Without the option, the links are back, and nothing else is in their place.
     world.make("out", &[]);
     assert_same(&world.path("source"), &world.path("out"));
     world.make("out", &["--flatten"]);
@@ -218,7 +218,7 @@ fn what_the_old_filter_left_out_and_a_job_made_stays() {
             b"a job's own"
         );
     }
-    // What a filter leaves out from now on goes; a job's own does not.
+    // Files that a filter now excludes are removed; a job's own files stay.
     world.make("out", &["--exclude", "dir/y"]);
     assert_eq!(names(&world.path("out")), ["dir/x", "keep", "x"]);
 }
@@ -234,14 +234,14 @@ fn what_a_job_changed_stays_when_the_version_drops_it() {
         assert_eq!(conflicting(&report), [("config".into(), "dropped".into())]);
         assert_eq!(names(&world.path("out")), ["config", "keep"]);
     }
-    // Back to the version that has it: still the job's.
+    // Back to the version that has the file: it is still the job's.
     let report = world.partly(&first, "out", &[]);
     assert_eq!(conflicting(&report), [("config".into(), "changed".into())]);
     world.make("out", &["--exact"]);
     assert_same(&world.path("source-2"), &world.path("out"));
 }
 
-/// Kills `arguments` at the n-th rename; whether it was killed.
+/// Kills `arguments` at the n-th rename. Returns whether it was killed.
 pub(crate) fn killed(world: &World, arguments: &[&str], renames: u32) -> bool {
     let plain = world.env.command(arguments);
     let inject = format!("inject=renameat,renameat2,unlinkat:signal=SIGKILL:when={renames}");
@@ -255,7 +255,7 @@ pub(crate) fn killed(world: &World, arguments: &[&str], renames: u32) -> bool {
         .success()
 }
 
-/// What `pool status` says of the only tree.
+/// Whether `pool status` says that the only tree is settled.
 pub(crate) fn is_told_settled(world: &World) -> bool {
     let said = world.env.ok(["pool", "status", "--json"]);
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -316,7 +316,7 @@ fn a_tree_of_an_earlier_program_is_never_silently_stale() {
     };
     world.env.ok(["materialize", &first, "out"]);
     forget();
-    // Nothing is known; what is as it should be is found out by looking.
+    // Without records, correct files are recognized by looking at them.
     world.env.ok(["materialize", &first, "out"]);
     forget();
     let left = |path: &str| (path.to_owned(), "unknown".to_owned());
@@ -334,7 +334,7 @@ fn a_tree_of_an_earlier_program_is_never_silently_stale() {
     assert_same(&world.path("source-2"), &world.path("out"));
     world.env.ok(["materialize", &first, "out"]);
     for record in files_below(&world.pool().join("made")) {
-        // So is one whose record is damaged.
+        // The same for a tree with a damaged record.
         drop(fs::write(record, "nothing"));
     }
     let report = world.partly(REF, "out", &[]);
@@ -374,7 +374,7 @@ fn a_dry_run_tells_the_steps_and_takes_none() {
         "cd '{}' && find . -printf '%p %i %T@ %C@\\n' | sort",
         world.path("out").display()
     ));
-    // What would be kept is kept: it exits as the run would.
+    // What would be kept is reported as kept, with the exit code of a real run.
     let partly = |options: &[&str]| {
         let arguments = [&["materialize", "--dry-run", REF, "out"], options].concat();
         let finished = world.env.store(arguments);
@@ -433,7 +433,7 @@ fn a_stopped_update_that_was_overtaken_notices_and_says_so() {
             .map(|(_, rest)| rest.chars().next().unwrap())
     };
     let children = format!("/proc/{0}/task/{0}/children", stopped.id());
-    // Each call that is looked at stops it for a moment as well: it has gone half of the way when it stays so.
+    // strace stops the process briefly at each traced call. It has reached the middle when it stays stopped.
     let is_half_done = || {
         let other = format!(
             "diff -rq '{}' '{}' | wc -l",
@@ -454,7 +454,7 @@ fn a_stopped_update_that_was_overtaken_notices_and_says_so() {
             break pid.to_owned();
         }
     };
-    // It waits until the stopped one was silent for long.
+    // It waits until the stopped process was silent for long.
     world.make("out", &[]);
     assert_same(&world.path("source-3"), &world.path("out"));
     shell(&format!("kill -CONT {pid}"));

@@ -1,4 +1,4 @@
-//! The end of a namespace takes its files out of the pools of the host, and nobody else's.
+//! Removing a namespace removes its files from the host's pools, and no others.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::world::{REF, World, assert_same, files_below, shell};
 
-/// Names of the files of a pool.
+/// The names of a pool's files.
 fn names(pool: &Path) -> BTreeSet<String> {
     let files = files_below(&pool.join("files"));
     let name = |file: &std::path::PathBuf| file.file_name().unwrap().to_str().unwrap().to_owned();
@@ -34,7 +34,7 @@ fn the_end_of_a_namespace_takes_its_pool_files() {
         .into_iter()
         .find(|name| name.ends_with("-3000000"))
         .unwrap();
-    // One that somebody wrote to was the namespace's, too.
+    // A file that somebody wrote to was the namespace's, too.
     world.make("edited", &["--include", "exe"]);
     shell(&format!(
         "chmod u+w '{0}' && echo more >>'{0}'",
@@ -77,7 +77,7 @@ fn every_pool_that_was_used_is_cleaned_unless_one_is_named() {
     }
     world.env.ok(["materialize", "--prefetch", REF]);
     world.env.ok(["put", "source", "team/other/data"]);
-    // Another namespace has it all: nothing goes.
+    // Another namespace has all of it, so nothing is removed.
     let said = world.env.ok(["rm", "--yes", "project/demo"]);
     assert!(!said.contains("removed"), "{said}");
     assert_eq!(names(&world.path("a")).len(), 5);
@@ -102,7 +102,7 @@ fn every_pool_that_was_used_is_cleaned_unless_one_is_named() {
     assert_eq!(said.code, Some(0), "{said}");
     assert!(said.stderr.contains("nowhere: there is none"), "{said}");
     assert!(!world.path("nowhere").exists());
-    // One that was used once and is gone is not made anew.
+    // A pool that was used once and is gone is not created again.
     fs::remove_dir_all(world.path("a")).unwrap();
     world.put();
     world.env.ok(["rm", "--yes", "project/demo"]);
@@ -123,7 +123,7 @@ fn the_configuration_names_a_pool_and_its_limits() {
         .env
         .ok(["materialize", "--prefetch", "--exclude", "big", REF]);
     assert_eq!(names(&world.path("configured")).len(), 4);
-    // The limit makes the others leave.
+    // The limit evicts the others.
     world
         .env
         .ok(["materialize", "--prefetch", "--include", "big", REF]);

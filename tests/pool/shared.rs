@@ -1,5 +1,5 @@
-//! Putting trees that share files with a pool: what somebody wrote through a link does not travel, and what nobody
-//! touched keeps the time of the version that it came from.
+//! Puts of trees that share files with a pool: what somebody wrote through a link is not stored, and unchanged files
+//! keep the times of their version.
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
@@ -11,7 +11,7 @@ use support::Finished;
 
 use crate::world::{REF, World, set_mode};
 
-/// Writes a byte into the middle of a file, as root may, whatever its mode.
+/// Writes into the middle of a file, as root can do whatever the mode.
 fn scribble(path: &Path) {
     let mut file = fs::OpenOptions::new().write(true).open(path).unwrap();
     file.seek(SeekFrom::Start(1000)).unwrap();
@@ -44,7 +44,7 @@ fn what_was_written_through_a_link_is_not_put_as_the_trees_own() {
     world.make("b", &[]);
     scribble(&world.path("a/big"));
     scribble(&world.path("a/sub/middle"));
-    // Of the other job nobody has touched anything.
+    // Nobody touched the other job's tree itself.
     let said = put(&world, "b", &[]);
     assert_eq!(said.code, Some(4), "{said}");
     for named in ["big (shared with ", "sub/middle (shared with "] {
@@ -54,7 +54,7 @@ fn what_was_written_through_a_link_is_not_put_as_the_trees_own() {
     assert!(said.stderr.contains(&shared), "{said}");
     assert!(said.stderr.contains("--take-written-through"), "{said}");
     assert_eq!(versions(&world), 1);
-    // The job that did it is told as well.
+    // The job that wrote gets the same error.
     assert_eq!(put(&world, "a", &[]).code, Some(4));
     // Also after the pool has set the inode aside.
     world.env.store(["pool", "verify"]);
@@ -65,7 +65,7 @@ fn what_was_written_through_a_link_is_not_put_as_the_trees_own() {
     assert_eq!(taken.code, Some(0), "{taken}");
     assert!(taken.stderr.contains("sub/middle"), "{taken}");
     assert_eq!(versions(&world), 2);
-    // What the next put knows by heart is judged all the same.
+    // Files in the stat cache are checked, too.
     std::thread::sleep(Duration::from_millis(2100));
     put(&world, "b", &["--take-written-through", "--always"]);
     assert_eq!(put(&world, "b", &["--always"]).code, Some(4));
@@ -79,7 +79,7 @@ fn links_whose_bytes_are_right_and_links_of_ones_own_are_put() {
     date(&world.path("a/sub/middle"));
     fs::write(world.path("a/mine"), [7; 50_000]).unwrap();
     fs::hard_link(world.path("a/mine"), world.path("a/again")).unwrap();
-    // Removed and written anew: another inode.
+    // Removed and written again: another inode.
     fs::remove_file(world.path("a/sub/deep/other")).unwrap();
     fs::write(world.path("a/sub/deep/other"), [8; 50_000]).unwrap();
     let said = put(&world, "a", &[]);
@@ -113,7 +113,7 @@ fn linked_files_keep_the_times_of_their_version() {
     assert_eq!(modified(&world.path("got/big")), time);
     assert_eq!(modified(&world.path("got/sub/deep/other")), other);
 
-    // Of a part of the tree, and of what it is a part of.
+    // For a part of the tree, and for a tree that contains it.
     fs::create_dir(world.path("above")).unwrap();
     world.env.ok(["put", "made/sub", "project/demo/part"]);
     world.env.ok(["get", "project/demo/part", "part"]);
@@ -124,7 +124,7 @@ fn linked_files_keep_the_times_of_their_version() {
     assert_eq!(modified(&world.path("got-above/below/big")), time);
 }
 
-/// What the pool wrote down when it made a tree says its times, also when no version does any more.
+/// The pool's record of a tree has its times, even after its version was dropped.
 #[test]
 fn a_tree_whose_version_is_gone_keeps_its_times() {
     let world = World::with_tree(704);

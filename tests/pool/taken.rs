@@ -1,4 +1,4 @@
-//! Directories that another pool took over, also in the middle of an update, or that somebody filled with another tree.
+//! Directories that another pool took over, even in the middle of an update, or that were filled with another tree.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -46,7 +46,7 @@ fn a_tree_that_was_put_back_from_a_copy_is_not_taken_for_what_it_was() {
     assert_same(&world.path("source-3"), &world.path("out"));
 }
 
-/// An update of `out` with a pool that is stopped as it makes the `nth` call of its kind; its number.
+/// Starts an update of `out` with a pool, and stops it at the `nth` call of a kind. Also returns its process number.
 fn stopped(world: &World, pool: &str, inject: &str) -> (Child, String) {
     let spec = format!("{REF}@2");
     let plain = world
@@ -64,7 +64,7 @@ fn stopped(world: &World, pool: &str, inject: &str) -> (Child, String) {
             .and_then(|(_, rest)| rest.chars().next())
     };
     let began = Instant::now();
-    // A call that is looked at stops it for a moment as well: it stands when it does so for long.
+    // strace also stops the process briefly at each traced call, so it counts as stopped only after a while.
     let (mut stood, mut found) = (0, String::new());
     while stood < 10 {
         assert!(began.elapsed().as_secs() < 120, "it was never stopped");
@@ -87,7 +87,7 @@ fn goes_on((traced, pid): (Child, String)) -> Finished {
     traced.wait_with_output().unwrap().into()
 }
 
-/// Names in directories that two versions share, or that only the second one has.
+/// Names in directories that both versions have, or that only the second one has.
 fn many(of: &str) -> Vec<String> {
     let names = (0..300).map(|n| format!("dir-{}/{of}-{n}", n % 3));
     names
@@ -102,7 +102,7 @@ fn an_update_that_another_pool_overtook_notices_and_stops() {
         .each_ref()
         .map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
     let world = versions(314, &all.each_ref().map(Vec::as_slice));
-    // In the middle of what is new, of what is removed, and before anything.
+    // In the middle of the new files, of the removals, and before anything.
     for (at, inject) in [
         "renameat2:when=100",
         "unlinkat:when=150",

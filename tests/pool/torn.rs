@@ -1,5 +1,5 @@
-//! What a power cut may leave, planted: names, sizes and times that are right, and bytes that never got to
-//! the disk. tests/disk/power_pool.rs cuts the power itself.
+//! Planted remains of a power cut: names, sizes and times that are right, and bytes that never reached the disk.
+//! tests/disk/power_pool.rs cuts the power itself.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::world::{World, assert_same, files_below, inode, set_mode};
 
-/// Zeros of the same size, with the same mode and time.
+/// Replaces the bytes by zeros, and keeps size, mode and time.
 fn wipe(path: &Path) {
     let before = fs::metadata(path).unwrap();
     set_mode(path, 0o644);
@@ -25,7 +25,7 @@ fn pooled(world: &World, size: u64) -> PathBuf {
     files.iter().find(has_size).unwrap().clone()
 }
 
-/// What is written down of trees, as if it had been before the last start of the system.
+/// Changes the marks of trees as if they were from before the last boot.
 fn boot(world: &World) {
     let now = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     for mark in files_below(&world.pool().join("trees")) {
@@ -41,7 +41,7 @@ fn a_file_that_is_only_copied_is_verified_by_whoever_copies_it() {
     world.make("one", &[]);
     let tiny = pooled(&world, 100);
     let old = inode(&tiny);
-    // Open, so that its number is not handed out again.
+    // Kept open, so that its inode number is not reused.
     let _kept = fs::File::open(&tiny).unwrap();
     wipe(&tiny);
     let report = world.make("two", &[]);
@@ -56,7 +56,7 @@ fn a_file_that_is_only_copied_is_verified_by_whoever_copies_it() {
     );
     assert_same(&world.path("source"), &world.path("two"));
     assert_ne!(inode(&pooled(&world, 100)), old);
-    // Whoever reads the whole pool does not take it for somebody's doing.
+    // A verification of the whole pool does not report it as written to.
     let tiny = pooled(&world, 100);
     wipe(&tiny);
     let verified = world.env.store(["pool", "verify", "--json"]);
@@ -69,7 +69,7 @@ fn a_file_that_is_only_copied_is_verified_by_whoever_copies_it() {
     assert!(!tiny.exists());
     world.make("after", &[]);
     let tiny = pooled(&world, 100);
-    // Nor is one taken that has lost its size.
+    // A file that has lost its size is not used either.
     let tiny = fs::File::options().append(true).open(&tiny).unwrap();
     let time = tiny.metadata().unwrap().modified().unwrap();
     tiny.set_len(0).unwrap();
@@ -114,7 +114,7 @@ fn private_copies_are_read_once_after_a_boot() {
     world.make("out", &[]);
     let tiny = world.path("out/sub/deep/tiny");
     wipe(&tiny);
-    // Without a boot in between it would be a job's edit; with one, a power cut may have taken the bytes.
+    // Without a reboot in between, it would count as a job's edit. After one, a power cut may have lost the bytes.
     boot(&world);
     let report = world.make("out", &[]);
     assert_eq!(

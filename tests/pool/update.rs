@@ -1,4 +1,4 @@
-//! The same destination again: the newest version comes, what a job made stays, readers keep their bytes.
+//! The same destination again: it gets the newest version, a job's files stay, and readers keep their bytes.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -30,7 +30,7 @@ fn the_same_again_changes_nothing() {
     assert_same(&world.path("source"), &world.path("out"));
 }
 
-/// Not every file system can rename without replacing.
+/// Some file systems cannot rename without replacing.
 #[test]
 fn a_new_version_comes_where_every_rename_replaces() {
     let world = World::with_tree(13);
@@ -109,7 +109,7 @@ fn kinds_may_change_between_versions() {
     world.put();
     world.make("out", &[]);
     assert_same(&world.path("source"), &world.path("out"));
-    // And back.
+    // And back to the old version.
     world.env.ok(["materialize", "project/demo/data@1", "out"]);
     world
         .env
@@ -165,7 +165,7 @@ fn edited_copies_stay_and_are_named() {
         )
     };
     let deep = [("sub/deep/tiny".to_owned(), "changed".to_owned())];
-    // Another size; the same; the same, with the time set back.
+    // Another size; the same size; the same size with the old time.
     for (bytes, time) in [(6, None), (size, None), (size, Some(mtime))] {
         fs::write(&tiny, vec![b'e'; bytes]).unwrap();
         if let Some(time) = time {
@@ -183,7 +183,7 @@ fn edited_copies_stay_and_are_named() {
         assert_eq!(world.make("out", &["--force"])["updated"], 1);
         assert_same(&world.path("source"), &world.path("out"));
     }
-    // With the old bytes again it is nobody's edit.
+    // With its old bytes, it does not count as an edit.
     let bytes = fs::read(&tiny).unwrap();
     fs::write(&tiny, "edited").unwrap();
     world.partly(REF, "out", &[]);
@@ -192,7 +192,7 @@ fn edited_copies_stay_and_are_named() {
     assert_same(&world.path("source"), &world.path("out"));
 }
 
-/// A file of its own that looks like the pool's and has its bytes: nothing is lost, and the link comes back.
+/// A separate file that looks like the pool's and has its bytes: nothing is lost, and it becomes a link again.
 #[test]
 fn a_copy_that_looks_like_the_pools_file_becomes_a_link_again() {
     let world = World::with_tree(26);
@@ -243,7 +243,7 @@ fn a_file_that_a_job_edited_stays_as_a_destination_too() {
         [(String::new(), "changed".to_owned())]
     );
     assert_eq!(fs::read(world.path("alone")).unwrap(), b"edited");
-    // A dry run says the same of it, and what would become of it.
+    // A dry run reports the same, and what would happen to it.
     let plan = world.partly(tiny, "alone", &["--dry-run"]);
     assert_eq!(plan["steps"][0]["verb"], "keep", "{plan}");
     let forced = [
@@ -332,12 +332,12 @@ fn a_destination_of_somebody_else_is_refused() {
     assert_eq!(fs::read(world.path("out/mine")).unwrap(), b"mine");
     world.make("out", &["--exact"]);
     assert_same(&world.path("source"), &world.path("out"));
-    // The same path, another directory: the mark does not hold for it.
+    // Another directory at the same path: the mark does not apply.
     fs::remove_dir_all(world.path("out")).unwrap();
     fs::create_dir(world.path("out")).unwrap();
     fs::write(world.path("out/mine"), "mine").unwrap();
     assert_eq!(world.env.store(["materialize", REF, "out"]).code, Some(5));
-    // An empty directory is nobody's.
+    // An empty directory may be used.
     fs::create_dir(world.path("empty")).unwrap();
     world.make("empty", &[]);
     assert_same(&world.path("source"), &world.path("empty"));

@@ -1,5 +1,5 @@
-//! Other users of the host: what they plant is not used. The victim is a user or root; the attacker is another
-//! user.
+//! Other users of the host: nothing that they plant is used. The victim is root or an ordinary user; the attacker is
+//! another user.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, lchown, symlink};
@@ -14,7 +14,7 @@ use crate::world::{Mount, REF, World, assert_same, files_below, set_mode, shell}
 pub(crate) const VICTIMS: [u32; 2] = [0, 1001];
 pub(crate) const MALLORY: u32 = 1002;
 
-/// A store that everybody may read, and a scratch disk on which everybody may write.
+/// A store that everybody may read, and a scratch disk that everybody may write to.
 pub(crate) struct Host {
     pub(crate) world: World,
     scratch: Mount,
@@ -54,7 +54,7 @@ impl Host {
         shell(&format!("chown -hR {user}:{user} '{}'", path.display()));
     }
 
-    /// The command as the victim.
+    /// The command, run by the victim.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.world.env.command(arguments);
         command
@@ -69,7 +69,8 @@ impl Host {
         self.command(arguments).output().unwrap()
     }
 
-    /// Materializes onto the scratch disk, rightly whatever is planted there; returns what was said.
+    /// Materializes to the scratch disk, and asserts that the result is right, whatever is planted there. Returns the
+    /// output.
     pub(crate) fn makes(&self, name: &str) -> String {
         let destination = self.at(name);
         let done = self.run(&["materialize", REF, destination.to_str().unwrap()]);
@@ -83,7 +84,7 @@ impl Host {
         said
     }
 
-    /// Fails to materialize, and says why.
+    /// Asserts that materialize is refused. Returns the reason.
     fn refused(&self, options: &[&str]) -> String {
         let destination = self.at("job/refused");
         let arguments = [
@@ -99,7 +100,7 @@ impl Host {
         said
     }
 
-    /// A pool as the victim's own would be, with files of the right names and other bytes.
+    /// Plants a pool that looks like the victim's own, with files of the right names and wrong bytes.
     fn plant(&self, pool: &Path, owner: u32) {
         self.world
             .env
@@ -117,7 +118,7 @@ impl Host {
     }
 }
 
-/// Other bytes of the same size, with the same mode and time.
+/// Replaces the bytes by others, and keeps size, mode and time.
 fn spoil(file: &Path) {
     let before = fs::metadata(file).unwrap();
     fs::write(file, vec![b'E'; usize::try_from(before.len()).unwrap()]).unwrap();
@@ -144,7 +145,7 @@ fn a_planted_pool_hands_out_nothing() {
         );
         let named = host.refused(&["--pool", host.beside().to_str().unwrap()]);
         assert!(named.contains("name one of your own"), "{named}");
-        // Nothing of it was taken up, and nothing of it was changed.
+        // Nothing in it was adopted or changed.
         assert_eq!(files_below(&host.beside().join("files")).len(), 5);
     }
 }
@@ -157,7 +158,7 @@ fn a_pool_that_others_may_write_to_is_not_used() {
         set_mode(&host.beside(), mode);
         let said = host.makes("job/out");
         assert!(said.contains("others may write to it"), "{said}");
-        // Nor one whose directories are open to others.
+        // A pool whose directories are open to others is refused, too.
         set_mode(&host.beside(), 0o755);
         set_mode(&host.beside().join("files"), mode);
         let named = host.refused(&["--pool", host.beside().to_str().unwrap()]);
@@ -174,7 +175,7 @@ fn what_others_put_into_a_pool_counts_as_not_there() {
         let files = files_below(&pool.join("files"));
         assert_eq!(files.len(), 5);
         for file in &files {
-            // Links of the trees stay what they are.
+            // The trees' own links keep their bytes.
             let bytes = fs::read(file).unwrap();
             let before = fs::metadata(file).unwrap();
             fs::remove_file(file).unwrap();
@@ -188,12 +189,12 @@ fn what_others_put_into_a_pool_counts_as_not_there() {
         for file in files {
             assert_eq!(fs::metadata(file).unwrap().uid(), victim);
         }
-        // A directory of theirs is not looked into at all.
+        // A directory of the attacker is not opened at all.
         let shard = files_below(&pool.join("files"))[0]
             .parent()
             .unwrap()
             .to_owned();
-        // Also where they would let others in.
+        // Even if its mode would permit that.
         set_mode(&shard, 0o755);
         host.give(&shard, MALLORY);
         let said = host.refused(&["--pool", pool.to_str().unwrap()]);
@@ -221,7 +222,7 @@ fn claims_of_others_keep_nobody_waiting() {
         .collect();
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Their owner shows that it lives for as long as anybody waits.
+        // The claims' owner beats as long as anybody waits.
         scope.spawn(|| {
             while !is_done.load(Ordering::Relaxed) {
                 for claim in &claims {
@@ -247,7 +248,7 @@ fn a_symlink_of_another_user_leads_to_no_pool() {
             symlink(host.at("job"), host.at(name)).unwrap();
             lchown(host.at(name), Some(maker), Some(maker)).unwrap();
         }
-        // As a component, and as the pool itself, by a flag and by the configuration.
+        // As a component and as the pool itself, by a flag and by the configuration.
         let through = host.at("theirs/real");
         let said = host.refused(&["--pool", through.to_str().unwrap()]);
         assert!(
@@ -279,7 +280,7 @@ fn a_symlink_of_another_user_leads_to_no_pool() {
             "{said}"
         );
         assert_eq!(fs::read_dir(host.at("job/real")).unwrap().count(), 0);
-        // One's own is as good as the directory, where nobody else can replace it.
+        // The victim's own symlink is as good as the directory, if nobody else can replace it.
         let own = host.at("own/real");
         let done = host.run(&[
             "materialize",
@@ -307,7 +308,7 @@ fn a_symlink_of_another_user_leads_to_no_pool() {
 fn a_pool_that_was_swapped_is_not_used() {
     for (seed, victim) in (318..).zip(VICTIMS) {
         let host = Host::new(seed, victim);
-        // Everybody may rename everything here.
+        // Here everybody may rename everything.
         set_mode(&host.scratch.0, 0o777);
         host.makes("job/first");
         fs::rename(host.beside(), host.at("away")).unwrap();
@@ -317,7 +318,7 @@ fn a_pool_that_was_swapped_is_not_used() {
             said.contains(&format!("belongs to user {MALLORY}")),
             "{said}"
         );
-        // A directory of the victim's own under that name is no pool, and stays as it is.
+        // A directory of the victim with this name is not a pool, and stays as it is.
         fs::rename(host.beside(), host.at("theirs")).unwrap();
         fs::create_dir(host.beside()).unwrap();
         fs::write(host.beside().join("thesis"), "years").unwrap();
@@ -352,8 +353,8 @@ fn a_symlink_of_another_user_leads_no_tree_elsewhere() {
     }
 }
 
-/// A directory above the destination is exchanged over and over: the tree is made in one of both places, and nothing
-/// that was not made by the command goes.
+/// A directory above the destination is exchanged repeatedly: the tree is made in one of the two places, and the
+/// command removes nothing that it did not make.
 #[test]
 fn a_tree_whose_way_is_exchanged_takes_nothing_elsewhere() {
     let host = Host::new(328, 1001);
@@ -387,7 +388,7 @@ fn a_tree_whose_way_is_exchanged_takes_nothing_elsewhere() {
             } else {
                 "--verify"
             };
-            // Whatever it says, it has been led about; what counts is what is left.
+            // Any exit code is fine; only the remaining files count.
             let done = host.run(&[
                 "materialize",
                 verb,
@@ -424,7 +425,7 @@ fn nobody_is_led_onto_what_is_precious() {
             let led = led.to_str().unwrap();
             let done = host.run(&["materialize", "--force", "--exact", REF, led]);
             let said = String::from_utf8_lossy(&done.stderr).into_owned();
-            // A link to anything else is replaced itself, where that may be; what it leads to stays.
+            // A link to anything else may be replaced itself; its target stays.
             let codes: &[i32] = if name == "kept" { &[0, 1] } else { &[5] };
             assert!(
                 codes.contains(&done.status.code().unwrap()),
@@ -445,7 +446,7 @@ fn rooms_of_others_are_not_swept_and_do_not_lead_elsewhere() {
         fs::create_dir(&kept).unwrap();
         fs::write(kept.join("file"), "kept").unwrap();
         host.give(&kept, victim);
-        // A room as a dead process of the victim would leave it, but of another user.
+        // A room like that of a dead process of the victim, but owned by another user.
         let room = host.at("job/.store-get-0123");
         fs::create_dir(&room).unwrap();
         let owner =
@@ -462,7 +463,7 @@ fn rooms_of_others_are_not_swept_and_do_not_lead_elsewhere() {
         let done = host.run(&["get", REF, out.to_str().unwrap()]);
         assert!(done.status.success(), "{done:?}");
         assert!(room.join("room").exists());
-        // The same of the victim's own is swept, and links in it are not followed.
+        // The same room owned by the victim is removed, without following links in it.
         host.give(&room, victim);
         let out = host.at("job/again");
         let done = host.run(&["get", REF, out.to_str().unwrap()]);

@@ -1,4 +1,4 @@
-//! A store with a ref, and what the tests ask of trees.
+//! A store with a ref, and helpers for trees.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -13,10 +13,10 @@ pub(crate) struct World {
     random: std::cell::RefCell<Random>,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 pub(crate) type Report = serde_json::Value;
 
-/// The paths that a report names as a job left them, with the reasons.
+/// The conflicting paths in a report, with the reasons.
 pub(crate) fn conflicting(report: &Report) -> Vec<(String, String)> {
     let text = |value: &Report| value.as_str().unwrap().to_owned();
     let named = report["conflicting"].as_array().unwrap().iter();
@@ -29,7 +29,7 @@ pub(crate) fn conflicting(report: &Report) -> Vec<(String, String)> {
 pub(crate) const REF: &str = "project/demo/data";
 
 impl World {
-    /// A new one, everything random from `seed`.
+    /// A new world; `seed` determines all random content.
     pub(crate) fn new(seed: u64) -> Self {
         println!("seed {seed}");
         Self {
@@ -38,7 +38,7 @@ impl World {
         }
     }
 
-    /// With `source` as version 1 of [`REF`]: a few large files, small ones, links, modes.
+    /// A world with `source` as version 1 of [`REF`]: a few large files, small ones, links, and modes.
     pub(crate) fn with_tree(seed: u64) -> Self {
         let world = Self::new(seed);
         world.write("source/big", 3_000_000);
@@ -81,7 +81,7 @@ impl World {
         serde_json::from_str(&said).unwrap()
     }
 
-    /// Materializes a ref where a job did what the version has otherwise: the report, and what was said.
+    /// Materializes a ref over conflicting changes of a job, with exit code 6. Returns the report.
     pub(crate) fn partly(&self, source: &str, destination: &str, options: &[&str]) -> Report {
         let arguments = [&["materialize", "--json", source, destination], options].concat();
         let finished = self.env.store(arguments);
@@ -89,17 +89,17 @@ impl World {
         serde_json::from_slice(&finished.stdout).unwrap()
     }
 
-    /// The pool that is used by default.
+    /// The default pool.
     pub(crate) fn pool(&self) -> PathBuf {
         self.path("home/.cache/store/pool")
     }
 
-    /// Whole files in a pool.
+    /// The complete files in the pool.
     pub(crate) fn pool_files(&self) -> Vec<PathBuf> {
         files_below(&self.pool().join("files"))
     }
 
-    /// Everything in the pool is as it should be, and nothing is left of processes that ended.
+    /// Asserts that the pool is sound, and that nothing is left of ended processes.
     pub(crate) fn assert_sound(&self) {
         self.env.ok(["pool", "verify"]);
         for left in ["tmp", "owners", "claims", "rooms"] {
@@ -112,7 +112,7 @@ impl World {
         }
     }
 
-    /// The command with `options` under a tracer or another user, its output thrown away.
+    /// The command without output, to run under a tracer or as another user.
     pub(crate) fn quiet(&self, arguments: &[&str]) -> Command {
         let mut command = self.env.command(arguments);
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -120,18 +120,18 @@ impl World {
     }
 }
 
-/// Something mounted, until it is dropped.
+/// A mount, until it is dropped.
 pub(crate) struct Mount(pub(crate) PathBuf);
 
 impl Mount {
-    /// Runs `mount` with these arguments and the directory `at`, which is made.
+    /// Runs `mount` with these arguments at the directory `at`, which it creates.
     pub(crate) fn new(at: PathBuf, arguments: &str) -> Self {
         fs::create_dir_all(&at).unwrap();
         shell(&format!("mount {arguments} '{}'", at.display()));
         Self(at)
     }
 
-    /// A new file system of a kind in a loop file beside `at`.
+    /// A new file system of this kind in a loop file beside `at`.
     pub(crate) fn image(at: PathBuf, make: &str, size: &str) -> Self {
         let image = at.with_extension("img");
         shell(&format!(
@@ -153,8 +153,8 @@ impl Drop for Mount {
     }
 }
 
-/// Two trees say the same to `diff` and to `find`: names, kinds, bytes, targets, executable bits, and the
-/// times of all but files, which share one where they are linked.
+/// Compares two trees with `diff` and `find`: names, kinds, bytes, targets and executable bits; and times, except those
+/// of files, since linked files share one.
 pub(crate) fn assert_same(expected: &Path, found: &Path) {
     let list = |dir: &Path| {
         shell(&format!(
@@ -171,7 +171,7 @@ pub(crate) fn assert_same(expected: &Path, found: &Path) {
     ));
 }
 
-/// Runs a shell command that must succeed.
+/// Runs a shell command, which must succeed. Returns its output.
 pub(crate) fn shell(command: &str) -> String {
     let output = Command::new("sh").arg("-c").arg(command).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -191,7 +191,7 @@ pub(crate) fn inode(path: &Path) -> u64 {
     fs::symlink_metadata(path).unwrap().ino()
 }
 
-/// Regular files below a directory.
+/// The regular files below a directory.
 pub(crate) fn files_below(dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
