@@ -1,4 +1,4 @@
-//! `conformance URL NAME=VALUE...`: the suite for every backend, on the empty place that a URL and settings lead to.
+//! `conformance URL NAME=VALUE...`: runs the suite for every backend at an empty URL with these settings.
 
 use store::remote::testing::conformance::conformance;
 use store::remote::{Options, open};

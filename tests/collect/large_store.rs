@@ -1,5 +1,5 @@
-//! A store of millions of chunks for `tests/run collect`: real segments, lists and log entries, over packs
-//! that are nothing but their size. Every other pack is reached from a ref, the rest is garbage.
+//! A store of millions of chunks for `tests/run collect`: real segments, lists and log entries, over packs that have
+//! only a size. Refs reach every other pack; the rest is garbage.
 //!
 //! `large_store make DIR MILLIONS` makes it, `large_store open DIR` measures opening and lookups.
 #![allow(
@@ -154,8 +154,8 @@ fn segment(dir: &Path, made: Provenance, begin: u64, end: u64) -> Change {
     Change::AddSegment { segment: id, info }
 }
 
-/// List nodes over `chunks`, level by level, in metadata packs; the content at the top, and the segment that
-/// offers them.
+/// Writes list nodes over `chunks`, level by level, in metadata packs. Returns the content at the top, and the segment
+/// that offers the nodes.
 fn lists(
     remote: &Arc<dyn Write>,
     made: Provenance,
@@ -198,7 +198,7 @@ fn lists(
     (content, added.write(remote.as_ref(), made).unwrap().1)
 }
 
-/// The nodes of one level, each a frame of its own.
+/// The nodes of one level, each in its own frame.
 struct Nodes<'r> {
     remote: &'r Arc<dyn Write>,
     made: Provenance,
@@ -257,7 +257,7 @@ impl<'r> Nodes<'r> {
     }
 }
 
-/// What opening takes, and a lookup once the segments are in memory.
+/// Measures opening, and a lookup when the segments are in memory.
 fn open(dir: &Path) {
     let began = Instant::now();
     let store = Store::open(Arc::new(Objects::directory(dir).unwrap()), host()).unwrap();

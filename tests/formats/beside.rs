@@ -1,15 +1,15 @@
-//! Malformed lists of what a put keeps beside a tree: modes, owners and extended attributes.
+//! Malformed lists of kept metadata: modes, owners and extended attributes.
 
 use crate::malformed::Defect;
 
 type Named = Vec<(&'static str, Vec<u8>)>;
 
-/// Good lists, from which each defect is one step away.
+/// Valid lists, from which each defect differs in one place.
 pub(crate) fn good() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("modes", kept(b"mode", &[0xed, 3, 0xff, 0x1f])),
         ("owners", kept(b"ownr", &[0, 0, 0xe8, 7, 0x64])),
-        // None, two, and one whose value is longer than its length's first byte says.
+        // No attribute, two attributes, and one whose value is longer than the first byte of its length says.
         (
             "xattrs",
             kept(
@@ -37,7 +37,7 @@ pub(crate) fn defects() -> Vec<Defect> {
         .collect()
 }
 
-/// A list of one of these kinds, by its magic.
+/// A list with this magic.
 fn kept(magic: &[u8; 4], bytes: &[u8]) -> Vec<u8> {
     [magic.as_slice(), b"\x01\0\0\0", bytes].concat()
 }

@@ -1,6 +1,6 @@
 //! Malformed binary objects: segments, list nodes, trees, times.
 //!
-//! Segments get right checksums again after the change, since a wrong one hides every other defect.
+//! Checksums of segments are corrected after a change, since a wrong one would hide every other defect.
 
 use store::format::{
     FrameBase, FrameKind, PackKind, Provenance, SegmentEntry, SegmentFrame, SegmentPack,
@@ -11,7 +11,7 @@ use store::{ChunkId, PackId, SegmentId, StoreId};
 use crate::malformed::Defect;
 use crate::packs::{self, META, Pack, mixed};
 
-/// Good objects, from which each defect is one step away.
+/// Valid objects, from which each defect differs in one place.
 pub(crate) fn good() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("pack", Pack::default().bytes()),
@@ -106,7 +106,7 @@ fn segment_defects() -> Named {
         bytes[at] ^= 1;
         bytes
     };
-    // The change at `at`, and both checksums made right again.
+    // Applies the change at `at`, and corrects both checksums.
     let in_place = |good: &[u8], at: usize, change: &[u8]| {
         let mut bytes = good.to_vec();
         bytes[at..at + change.len()].copy_from_slice(change);

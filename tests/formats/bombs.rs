@@ -1,9 +1,9 @@
-//! Checkpoints of some kilobytes that hold megabytes, and say so.
+//! Checkpoints of a few kilobytes that expand to megabytes, and announce it.
 
 use crate::checkpoint::{Named, Packed, Parts, head, index_row};
 use crate::sealed::{compress, repeated};
 
-/// What a part is said to hold, and does: more than its few hundred bytes are believed to.
+/// The announced and actual size of a part; the decoder accepts less for a few hundred bytes.
 const BYTES: usize = 20 << 20;
 
 pub(crate) fn of_checkpoints() -> Named {

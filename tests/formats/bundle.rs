@@ -10,7 +10,8 @@ use tempfile::NamedTempFile;
 
 use crate::malformed::Defect;
 
-/// Good bundles, from the first of which each defect is one step away: an object, another in its place, and one that is gone.
+/// Valid bundles: with an object, with another object in its place, and with a removed object. Defects differ from the
+/// first in one place.
 pub(crate) fn good() -> Vec<(&'static str, Vec<u8>)> {
     let removed = [records(), record(2, 0, b"format", 0, b"")].concat();
     vec![
@@ -36,7 +37,7 @@ fn whole(records: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// A record with the right sum.
+/// A record with the right checksum.
 fn record(kind: u8, flag: u8, key: &[u8], body_bytes: u64, body: &[u8]) -> Vec<u8> {
     let key_bytes = u16::try_from(key.len()).unwrap().to_le_bytes();
     let mut head = [&[kind, flag][..], &key_bytes, &[0; 4]].concat();
@@ -47,12 +48,12 @@ fn record(kind: u8, flag: u8, key: &[u8], body_bytes: u64, body: &[u8]) -> Vec<u
     [&head[..], key, body].concat()
 }
 
-/// The good one with other ends.
+/// The valid bundle with other ends.
 fn with_end(number: u64, bytes: u64) -> Vec<u8> {
     [encode_bundle_start(BundleEnd { number, bytes }), records()].concat()
 }
 
-/// The good one with other bytes at a place.
+/// The valid bundle with other bytes at an offset.
 fn with(at: u64, bytes: &[u8]) -> Vec<u8> {
     let mut whole = whole(&records());
     let at = usize::try_from(at).unwrap();
@@ -99,9 +100,9 @@ pub(crate) fn defects() -> Vec<Defect> {
     named.map(|(name, bytes)| ("bundle", name, bytes)).collect()
 }
 
-/// Opens these bytes as a bundle, and reads all that is in it.
+/// Opens these bytes as a bundle, and reads everything in it.
 pub(crate) fn decode(bytes: &[u8]) -> Result<(), Error> {
-    // In memory where there is such a place: there are thousands.
+    // In memory if possible, since there are thousands.
     let memory = Path::new("/dev/shm");
     let file = match memory.is_dir() {
         true => NamedTempFile::new_in(memory),
@@ -117,7 +118,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is said of it, without where it lay.
+/// The message without the path of the bundle.
 pub(crate) fn without_place(said: &str) -> String {
     match said.split_once("bundle:/") {
         None => said.to_owned(),

@@ -1,6 +1,6 @@
-//! Malformed checkpoints, put together from parts, whatever they say.
+//! Malformed checkpoints, assembled from arbitrary parts.
 //!
-//! Sums and checksums are right unless they are the defect, since a wrong one hides every other.
+//! Sums and checksums are right unless they are the defect, since a wrong one would hide every other defect.
 
 use serde_json::{Value, json};
 
@@ -10,12 +10,12 @@ use crate::sealed::{changed, compress, seal};
 
 const EMPTY: &str = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262";
 
-/// A good one, from which each defect is one step away.
+/// A valid checkpoint, from which each defect differs in one place.
 pub(crate) fn good() -> Vec<(&'static str, Vec<u8>)> {
     vec![("checkpoint", Parts::default().bytes())]
 }
 
-/// The head of a good one and its rows, for the fuzz target to seal.
+/// The head of a valid checkpoint and its rows, which the fuzz target seals.
 pub(crate) fn open() -> Vec<u8> {
     let parts = Parts::default();
     let head = parts.head.to_string().into_bytes();
@@ -38,7 +38,7 @@ pub(crate) fn defects() -> Vec<Defect> {
         .collect()
 }
 
-/// Stored bytes, and how many they hold.
+/// Compressed bytes, and their uncompressed length.
 pub(crate) type Packed = (Vec<u8>, usize);
 
 pub(crate) type Named = Vec<(&'static str, Vec<u8>)>;
@@ -49,7 +49,7 @@ pub(crate) struct Parts {
     /// Blocks of rows: name, number, value.
     blocks: Vec<Vec<(&'static str, u64, Vec<u8>)>>,
     head: Value,
-    /// What the index says of a block instead: its name, lengths and rows.
+    /// Replaces the index, which has the name, lengths and rows of each block.
     index: Option<Vec<u8>>,
     rows: u64,
     end: Vec<u8>,
@@ -95,7 +95,7 @@ impl Parts {
         self.around_packed(blocks, &packed(head), &packed(index))
     }
 
-    /// The same with head and index packed, and how many bytes each of them holds.
+    /// The same with compressed head and index.
     pub(crate) fn around_packed(&self, blocks: &[u8], head: &Packed, index: &Packed) -> Vec<u8> {
         let mut end = [&head.0[..], &index.0].concat();
         let lens = [head.0.len(), head.1, index.0.len(), index.1];
@@ -118,7 +118,7 @@ impl Parts {
         parts.bytes()
     }
 
-    /// With this value of the one version.
+    /// A checkpoint with this value of its version.
     fn of(value: Vec<u8>) -> Vec<u8> {
         Self::with_rows(vec![
             vec![("team/a/b", 0, ref_row([3, 1, 3, 0], ""))],
@@ -126,7 +126,7 @@ impl Parts {
         ])
     }
 
-    /// With this value of the one ref.
+    /// A checkpoint with this value of its ref.
     fn of_ref(name: &'static str, value: Vec<u8>) -> Vec<u8> {
         Self::with_rows(vec![
             vec![(name, 0, value)],
@@ -170,7 +170,7 @@ fn ref_row(fields: [u64; 4], tail: &str) -> Vec<u8> {
     fields.chain(tail.bytes()).collect()
 }
 
-/// The value of a version, with other bytes at some places, each in the place of as many.
+/// The value of a version, in which other bytes replace the same number at some offsets.
 fn version(changes: &[(usize, &[u8])]) -> Vec<u8> {
     let mut value = vec![4];
     value.extend(content(0, 0, EMPTY));
@@ -190,7 +190,7 @@ fn version(changes: &[(usize, &[u8])]) -> Vec<u8> {
     value
 }
 
-/// Where fields of [`version`] begin.
+/// Offsets of fields in [`version`].
 const TIME: usize = 1 + 41;
 const SIDES: usize = TIME + 12;
 const KIND: usize = SIDES + 2;

@@ -1,8 +1,8 @@
-//! The fuzz targets without a fuzzer: each seed as it is, and thousands of changes to seeds, by dice.
+//! The fuzz targets without a fuzzer: each seed unchanged, and thousands of random changes to seeds.
 //!
-//! The seeds are good objects, the malformed ones of `fixtures/malformed`, and `seeds.rs`. The dice are the same in every
-//! run, so what fails once fails again; the input then lies in `tests/fuzz/artifacts`. Changes are made blindly: what takes
-//! several of them in a row is found by `tests/run fuzz`, which keeps those that reach new code.
+//! The seeds are valid objects, the malformed ones of `fixtures/malformed`, and `seeds.rs`. The random numbers are the
+//! same in every run, so a failure is reproducible; its input is then in `tests/fuzz/artifacts`. Changes ignore
+//! coverage: `tests/run fuzz` keeps inputs that reach new code, and so finds what needs several changes in a row.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use support::{Random, effort};
 
 use crate::{fuzz, malformed, seeds};
 
-/// How many changed inputs a target takes; in the slow suite more.
+/// Number of changed inputs for a target, in the ordinary and in the slow suite.
 const THROWS: u64 = 10_000;
 const THROWS_SLOW: u64 = 1_000_000;
-/// More address space than any input needs: what allocates what an input announces ends here.
+/// More address space than any input needs: a target that allocates what an input announces fails here.
 const MEMORY_MAX: u64 = 2 << 30;
 const INPUT_BYTES_MAX: usize = 1 << 16;
 
-/// Whether an input was accepted.
+/// A target returns whether it accepted an input.
 type Target = fn(&[u8]) -> bool;
 
 macro_rules! targets {
@@ -73,11 +73,11 @@ fn throw(name: &str, target: Target) {
     }
     setrlimit(Resource::As, before).unwrap();
     println!("{name}: {accepted} of {throws} were accepted");
-    // Otherwise nothing behind the first check was reached.
+    // Otherwise nothing after the first check was reached.
     assert!(accepted > 20, "{name}: {accepted} of {throws}");
 }
 
-/// Whether it was accepted. The input of a target that panics is kept.
+/// Whether the target accepted the input. The input is kept if the target panics.
 fn tried(name: &str, target: Target, input: &[u8]) -> bool {
     let kept = Kept { name, input };
     let accepted = target(input);
@@ -105,7 +105,7 @@ fn fuzz_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz")
 }
 
-/// A seed with up to eight changes; one or two, most of the time. Every fourth begins malformed.
+/// A seed with up to eight changes, mostly one or two. Every fourth begins with a malformed seed.
 fn changed(good: &[Vec<u8>], broken: &[Vec<u8>], dice: &mut Random) -> Vec<u8> {
     let begins_broken = !broken.is_empty() && dice.below(4) == 0;
     let mut bytes = pick(if begins_broken { broken } else { good }, dice).clone();
@@ -117,7 +117,7 @@ fn changed(good: &[Vec<u8>], broken: &[Vec<u8>], dice: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// One change: of a bit, a byte, a number, a piece of this seed or of another one.
+/// One change: of a bit, a byte, a number, or a piece of this seed or another one.
 fn change(bytes: &mut Vec<u8>, other: &[u8], dice: &mut Random) {
     const BYTES: &[u8] = b"\0\x01\x7f\x80\xff \n\r\t/\"'%.,:;&=-+0{}[]\\";
     match dice.below(10) {
@@ -154,7 +154,7 @@ fn on_byte(bytes: &mut [u8], dice: &mut Random, mut action: impl FnMut(&mut u8, 
     }
 }
 
-/// Two, four or eight bytes, as a number at the edge of something.
+/// Replaces two, four or eight bytes by a boundary value.
 fn number(bytes: &mut [u8], dice: &mut Random) {
     let len = bytes.len() as u64;
     let value = *pick(
@@ -177,7 +177,7 @@ fn number(bytes: &mut [u8], dice: &mut Random) {
     }
 }
 
-/// A number in digits, as another one.
+/// Replaces a decimal number by another one.
 fn decimal(bytes: &mut Vec<u8>, dice: &mut Random) {
     const NUMBERS: [&str; 9] = [
         "",
@@ -207,14 +207,14 @@ fn insert(bytes: &mut Vec<u8>, piece: &[u8], dice: &mut Random) {
     bytes.splice(at..at, piece.iter().copied());
 }
 
-/// A piece of something of this length; short, most of the time.
+/// A random range in this length, mostly short.
 fn piece(len: usize, dice: &mut Random) -> std::ops::Range<usize> {
     let begin = place(len, dice);
     let most = (len - begin).min(1 << dice.below(9));
     begin..begin + place(most, dice)
 }
 
-/// From 0 to `len`, both included.
+/// A random position from 0 to `len`, both included.
 fn place(len: usize, dice: &mut Random) -> usize {
     usize::try_from(dice.below(len as u64 + 1)).unwrap()
 }

@@ -1,7 +1,7 @@
-//! Malformed objects: files named for their defect, each refused with exactly the words beside it; and the fuzz targets
-//! under dice.
+//! Malformed objects: files named for their defect, each refused with exactly the message beside it; and the fuzz
+//! targets with random input.
 //!
-//! `REGENERATE=1` writes files and words anew; what it changes is then read by a person.
+//! `REGENERATE=1` rewrites files and messages; a person then reviews the changes.
 #![cfg(test)]
 
 mod beside;

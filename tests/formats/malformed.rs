@@ -1,6 +1,6 @@
-//! Walks `fixtures/malformed`: every file there is refused, with the words in its `.error` file.
+//! Walks `fixtures/malformed`: every file is refused with the message in its `.error` file.
 //!
-//! The files are made by this suite's own generators, which break good objects in one place each.
+//! Generators in this suite make the files; each breaks a valid object in one place.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -69,7 +69,7 @@ fn every_object_is_refused_at_every_length_but_its_own() {
         for len in 0..good.len() {
             let whole_entries = matches!(kind, "tree" | "times" | "modes" | "owners" | "xattrs");
             let found = words(kind, good.get(..len).unwrap());
-            // An entry without the copy of the one before is an entry.
+            // An entry is valid without the copy of its predecessor.
             let is_entry = kind == "log" && len == two_lines(&good);
             assert!(
                 whole_entries || is_entry || found != "accepted\n",
@@ -77,7 +77,7 @@ fn every_object_is_refused_at_every_length_but_its_own() {
             );
         }
         if matches!(kind, "modes" | "bundle") {
-            // One byte more is one entry more, or was never finished.
+            // One more byte may belong to another entry, or to unfinished data.
             continue;
         }
         let found = words(kind, &[&good[..], b"!"].concat());
@@ -85,7 +85,7 @@ fn every_object_is_refused_at_every_length_but_its_own() {
     }
 }
 
-/// Bytes of the first two lines.
+/// The number of bytes in the first two lines.
 fn two_lines(bytes: &[u8]) -> usize {
     let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
     lines.by_ref().take(2).map(<[u8]>::len).sum()
@@ -113,7 +113,7 @@ fn defects() -> Vec<Defect> {
     defects
 }
 
-/// What a program says about these bytes: the kind of the error and its message.
+/// The kind and the message of the error for these bytes.
 fn words(kind: &str, bytes: &[u8]) -> String {
     match decode(kind, bytes) {
         Ok(()) => "accepted\n".to_owned(),
@@ -139,7 +139,7 @@ fn decode(kind: &str, bytes: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// A pack as it is read without a segment: header, trailer, then the table.
+/// Decodes a pack as if without a segment: header, trailer, then the table.
 fn decode_pack(bytes: &[u8]) -> Result<(), Error> {
     let len = bytes.len();
     let header = PackHeader::decode("pack 0", bytes)?;
@@ -173,7 +173,7 @@ fn place(kind: &str, name: &str) -> PathBuf {
     root().join(kind).join(name).with_extension(kind)
 }
 
-/// The malformed objects of `kind`, in order of their names.
+/// The malformed objects of `kind`, sorted by name.
 pub(crate) fn files(kind: &str) -> Vec<PathBuf> {
     let dir = root().join(kind);
     let entries = fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));

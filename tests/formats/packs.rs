@@ -1,16 +1,16 @@
 //! Malformed packs: headers, trailers, and tables that contradict themselves.
 //!
-//! Each gets right checksums again after the change, since a wrong one hides every other defect.
+//! Checksums are corrected after each change, since a wrong one would hide every other defect.
 
 use crate::binary::Named;
 
-/// A pack in parts, whatever they say.
+/// A pack, assembled from arbitrary parts.
 pub(crate) struct Pack {
     header: Vec<u8>,
     stored: u32,
     frames: Vec<[u32; 3]>,
     chunks: Vec<u32>,
-    /// Frames that have a base, one for each base.
+    /// Frames that have a base, once for each base.
     bases: Vec<u32>,
     table_offset: Option<u32>,
     counts: Option<[u32; 2]>,
@@ -72,7 +72,7 @@ impl Pack {
     }
 }
 
-/// A pack whose frames have bases: one for each of these positions.
+/// A pack whose frames have a base for each of these positions.
 pub(crate) fn with_bases(frames: &[u32]) -> Pack {
     Pack {
         bases: frames.to_vec(),
@@ -80,7 +80,7 @@ pub(crate) fn with_bases(frames: &[u32]) -> Pack {
     }
 }
 
-/// What a frame's raw length has where the frame holds metadata.
+/// The bit in a frame's raw length that marks metadata.
 pub(crate) const META: u32 = 1 << 31;
 
 /// A pack of both kinds, whose two frames have these raw lengths and kinds.
@@ -92,7 +92,7 @@ pub(crate) fn mixed(words: [u32; 2]) -> Pack {
     }
 }
 
-/// The header of the pack `id`, with its sum.
+/// The header of the pack `id`, with its checksum.
 fn pack_header(id: u8, key: [u8; 16]) -> Vec<u8> {
     pack_header_of(0, id, key)
 }

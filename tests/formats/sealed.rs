@@ -1,6 +1,6 @@
-//! Malformed objects of sealed text: `format` and log entries.
+//! Malformed sealed text: `format` and log entries.
 //!
-//! Most are sealed again after the change, since a wrong checksum hides every other defect.
+//! Most are sealed again after the change, since a wrong checksum would hide every other defect.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::malformed::Defect;
 
 const ZEROS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// Good objects, from which each defect is one step away.
+/// Valid objects, from which each defect differs in one place.
 pub(crate) fn good() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("format", seal(&format())),
@@ -31,7 +31,7 @@ pub(crate) fn defects() -> Vec<Defect> {
     defects
 }
 
-/// Defects of the two lines themselves.
+/// Defects of the two lines of a sealed text.
 fn shapes(kind: &'static str, text: &str) -> Vec<Defect> {
     let good = seal_text(text);
     let at = good.len() - 10;
@@ -171,7 +171,7 @@ fn log() -> Value {
     })
 }
 
-/// The entry before [`log`].
+/// The predecessor of [`log`].
 fn before() -> Vec<u8> {
     seal(&json!({
         "magic": "store-log", "version": 2, "number": 41, "store": "06".repeat(16), "prev": ZEROS,
@@ -186,7 +186,7 @@ fn prev() -> String {
     blake3::hash(line).to_string()
 }
 
-/// Of an entry itself.
+/// Defects of an entry itself.
 fn entry_defects() -> Vec<(&'static str, Vec<u8>)> {
     let with = |path: &str, value: Value| seal(&changed(log(), path, value));
     let twice = log()
@@ -238,7 +238,7 @@ fn entry_defects() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Of what an entry sets.
+/// Defects of changes.
 fn change_defects() -> Vec<(&'static str, Vec<u8>)> {
     let folded = |into: Value| {
         let segment = "01".repeat(16);
@@ -319,7 +319,7 @@ fn change_defects() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// `json` with `value` at the JSON pointer `path`; null takes the field away.
+/// `json` with `value` at the JSON pointer `path`; null removes the field.
 pub(crate) fn changed(mut json: Value, path: &str, value: Value) -> Value {
     let (parent, field) = path.rsplit_once('/').unwrap();
     let parent = json.pointer_mut(parent).unwrap();
@@ -345,7 +345,7 @@ fn seal_bytes(text: &[u8]) -> Vec<u8> {
     [text, line.as_bytes()].concat()
 }
 
-/// A frame of zstd with one raw block (RFC 8878), spelled out so that no version of zstd makes other bytes.
+/// A zstd frame with one raw block (RFC 8878), written by hand so that it does not depend on the version of zstd.
 pub(crate) fn compress(text: &[u8]) -> Vec<u8> {
     let len = u32::try_from(text.len()).unwrap();
     let block = (len << 3 | 1).to_le_bytes();
@@ -361,7 +361,7 @@ pub(crate) fn compress(text: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// The same of one byte that is repeated, in blocks that say it once.
+/// A zstd frame of one repeated byte, in blocks that store it once.
 pub(crate) fn repeated(byte: u8, len: usize) -> Vec<u8> {
     const BLOCK_BYTES: usize = 128 << 10;
     let total = u32::try_from(len).unwrap().to_le_bytes();

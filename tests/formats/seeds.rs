@@ -1,4 +1,4 @@
-//! What the dice begin with: for each fuzz target inputs that it accepts, each in another way.
+//! The seeds of the random tests: inputs that each fuzz target accepts in different ways.
 
 use store::codec::{Encoder, LEVEL};
 use store::format::{checkpoint_key, log_key};
@@ -136,7 +136,7 @@ fn hashed(text: &str) -> Vec<u8> {
     text.replace("SHA", &"1b".repeat(32)).into_bytes()
 }
 
-/// Frames with the length of what is in them: raw, by zstd, and numbers by planes.
+/// Frames, preceded by their decoded length: raw, zstd, and numbers in planes.
 fn frames() -> Vec<Vec<u8>> {
     let mut random = Random::new(7);
     let numbers: Vec<u8> = (0..8192)

@@ -1,8 +1,8 @@
-//! Synthetic segments for `tests/run lookups`: what opening them takes, and a lookup in them.
+//! Synthetic segments for `tests/run lookups`: the cost of opening them, and of a lookup.
 //!
-//! `lookups make DIR MILLIONS SEGMENTS SHARE` makes a store of so many chunks in so many segments of one size, of whose
-//! entries one in SHARE stretches of a MiB is written, the others are holes: a lookup costs the same where it is asked
-//! for what is written. `lookups ask DIR MILLIONS SEGMENTS SHARE` measures, and prints a row of a table.
+//! `lookups make DIR MILLIONS SEGMENTS SHARE` makes a store of so many chunks in so many segments of equal size. Only
+//! one in SHARE stretches of a MiB of their entries is written, and the others are holes; lookups in the written ones
+//! cost the same. `lookups ask DIR MILLIONS SEGMENTS SHARE` measures, and prints a row of a table.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -29,9 +29,9 @@ const CHUNK_BYTES: u32 = 32 << 10;
 const FRAME_CHUNKS: u64 = 16;
 const FRAME_STORED: u32 = 64 << 10;
 const PACK_FRAMES: u64 = 1000;
-/// What is written, or not, as one.
+/// The unit that is either written or a hole.
 const STRETCH: u64 = 1 << 20;
-/// Entries so near to the end of a stretch are not asked for.
+/// Entries this close to the end of a stretch are not looked up.
 const MARGIN: u64 = 1000;
 const LOOKUPS: usize = 1_000_000;
 
@@ -61,14 +61,14 @@ fn usage() {
 }
 
 struct Shape {
-    /// Of each segment.
+    /// Chunks per segment.
     chunks: u64,
     segments: u64,
     share: u64,
 }
 
 impl Shape {
-    /// The ids of a segment rise with their number, and are as far from one another as those of random ones.
+    /// The ids of a segment increase with their number, with the same distances as random ids.
     fn id(&self, segment: u64, number: u64) -> ChunkId {
         let step = u64::MAX / self.chunks;
         let seed = (segment << 40 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -112,7 +112,7 @@ impl Shape {
                 + u32::try_from(PACK_FRAMES).unwrap() * FRAME_STORED
                 + PackTrailer::LEN,
         };
-        // Neighbours in a segment are of any frame.
+        // Neighbouring entries belong to arbitrary frames.
         let entry = |at: u64| SegmentEntry {
             id: self.id(number, at),
             frame: u32::try_from(at.wrapping_mul(0x9e37_79b9_7f4a_7c15) % frame_count).unwrap(),
@@ -142,7 +142,7 @@ impl Shape {
         SEGMENT_HEADER_LEN + ((1 << segment_fanout_bits(self.chunks)) + 1) * 4
     }
 
-    /// A chunk whose entry, and those around it, are written.
+    /// A chunk whose entry and neighbouring entries are written.
     fn drawn(&self, random: &mut Random) -> ChunkId {
         let segment = random.below(self.segments);
         loop {
@@ -169,7 +169,7 @@ impl Shape {
         let open = began.elapsed().as_secs_f64() * 1e3;
         let mut random = Random::new(1);
         let there: Vec<ChunkId> = (0..LOOKUPS).map(|_| self.drawn(&mut random)).collect();
-        // Beside what is written there are only zeros: a chunk that is missing is like one that is there.
+        // Holes read as zeros, so missing chunks are looked up near written ones.
         let missing: Vec<ChunkId> = (there.iter())
             .map(|ChunkId(id)| {
                 let mut other = *id;
@@ -211,7 +211,7 @@ impl Shape {
     }
 }
 
-/// A file in which stretches between `from` and `to` are left out, but for one of `share`.
+/// A file in which stretches between `from` and `to` are holes, except one of `share`.
 struct Sparse {
     file: File,
     at: u64,

@@ -1,4 +1,4 @@
-//! A chunk made wrong in the store never leaves the server as if it were right.
+//! A damaged chunk in the store is never sent as if it were right.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn packs(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Flips a bit of these bytes, wherever they lie as they are: random ones are stored raw, in an order that differs.
+/// Flips a bit of these bytes in their pack. Random bytes are stored raw, so they can be found.
 fn damage(store: &Path, wanted: &[u8]) {
     for path in packs(&store.join("packs")) {
         let mut bytes = fs::read(&path).unwrap();
@@ -43,7 +43,7 @@ fn a_wrong_byte_is_an_error_before_the_head_or_the_end_of_the_connection() {
     env.ok(["put", "in", "project/demo/org/data"]);
     let server = Server::start(&env, &[]);
     let url = "/project/demo/org/data/resolve/main/x.bin";
-    // The hashes are known, so that nothing but the way of the bytes finds it.
+    // With known hashes, only the transfer of the bytes can find the damage.
     let etag = server
         .ask(&format!("HEAD {url}"))
         .header("etag")
@@ -83,7 +83,7 @@ fn a_wrong_byte_is_an_error_before_the_head_or_the_end_of_the_connection() {
             status => panic!("{start}: {status}"),
         }
     }
-    // One chunk is wrong, which two parts may share.
+    // One chunk is damaged, which two parts may share.
     assert!((1..=2).contains(&refused), "{refused}");
     assert_eq!(server.stop(), Some(0));
     let log = fs::read_to_string(env.path("log")).unwrap();
@@ -107,7 +107,7 @@ fn of_a_file_of_the_pool_only_what_is_right_is_sent() {
     let server = Server::start(&env, &[]);
     assert_eq!(server.ask(&format!("HEAD {url}")).status, 200);
     drop(server);
-    // All that is left of the bytes is the pool.
+    // Only the pool has the bytes now.
     let packs = env.path("home/.local/share/store/packs");
     let mut data = Vec::new();
     for path in self::packs(&packs) {
@@ -136,7 +136,7 @@ fn of_a_file_of_the_pool_only_what_is_right_is_sent() {
     let mut of_others = fs::metadata(&shared).unwrap().permissions();
     let before = fs::metadata(&shared).unwrap().modified().unwrap();
     fs::write(&shared, &wrong).unwrap();
-    // It looks as it was left.
+    // The file looks unchanged.
     fs::File::options()
         .write(true)
         .open(&shared)

@@ -1,4 +1,4 @@
-//! A server that lets everybody in, and who comes to it through a browser of its host.
+//! A server without tokens, and requests to it from a browser on its host.
 
 use serde_json::json;
 use support::{TestEnvironment, environment};
@@ -17,7 +17,7 @@ const FOREIGN: [&str; 7] = [
     "Host: localhost.evil.example",
 ];
 
-/// Lines of a commit that adds a file.
+/// The lines of a commit that adds a file.
 fn commit() -> Vec<u8> {
     let lines = [header(None), file("a.txt", b"text")];
     lines

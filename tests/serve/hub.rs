@@ -1,4 +1,4 @@
-//! What the Hub door gives to clients that read.
+//! What Hub clients can read.
 
 use serde_json::{Value, json};
 use support::hub::{Cache, Generation, cache, git_name, sha256};
@@ -15,7 +15,7 @@ fn saved(env: &TestEnvironment) -> Cache {
     cache
 }
 
-/// A ref that is no saved repo; its files by path.
+/// Puts a ref that is not a saved repo. Returns its files by path.
 fn plain(env: &TestEnvironment) -> Vec<(&'static str, Vec<u8>)> {
     let files = vec![
         ("README.md", b"# data\n".to_vec()),
@@ -144,7 +144,7 @@ fn any_other_ref_is_a_repo_with_true_hashes_and_a_commit_that_is_the_same_everyw
     assert_ne!(dataset["sha"], json!(commit));
     assert_eq!(server.stop(), Some(0));
 
-    // Another store, and no hash that was kept.
+    // Another store, without cached hashes.
     let other = environment!();
     plain(&other);
     other.ok([
@@ -224,7 +224,7 @@ fn ranges_and_conditions() {
         (answer.status, answer.header("content-range")),
         (416, Some("bytes */3000000"))
     );
-    // Of an empty file there is no part, and clients that ask for its first byte to learn its size take no refusal.
+    // An empty file has no ranges, but clients that request its first byte to learn its size cannot handle a refusal.
     for range in ["0-0", "0-"] {
         let url = "/project/demo/org/data/resolve/main/data/empty.txt";
         let answer = connection.ask(&format!("GET {url}\nRange: bytes={range}"));
@@ -392,7 +392,7 @@ fn what_clients_read_counts_as_used() {
     server.ask(&format!("HEAD {url}"));
     assert!(last_use().is_null());
     server.get(url);
-    // It is noted behind the answer, and before the server has ended.
+    // The use is recorded after the answer, and before the server has ended.
     server.stop();
     assert!(last_use().is_string());
 }

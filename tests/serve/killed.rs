@@ -1,4 +1,4 @@
-//! Servers that are killed at any moment of an upload, up to its answer and behind it: the old version or the new one.
+//! Servers that are killed at any time during an upload or after its answer: the old version or the new one is there.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use support::{Random, TestEnvironment, environment};
 use crate::server::Server;
 use crate::write::{Client, REPO, file, header, lfs};
 
-/// How often it is killed.
+/// How often the server is killed.
 const KILLS: u64 = 14;
 const LARGE_BYTES: usize = 5_000_000;
 const SMALL_BYTES: usize = 700_000;
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 type Tree = BTreeMap<String, Vec<u8>>;
 
-/// What is sent in one go: a large file, and a commit that names it and holds a small one.
+/// A large file, and a commit that names it and contains a small file.
 struct Upload {
     large: Vec<u8>,
     small: Vec<u8>,
@@ -54,7 +54,7 @@ impl Upload {
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// Sends it all; how many of the requests were answered with 200. Whoever speaks may go away at any moment.
+    /// Sends everything. Returns the number of requests that were answered with 200. The server may die at any time.
     fn send(&self, address: &str, parent: &str) -> usize {
         let oid = sha256(&self.large);
         let batch = json!({
@@ -85,7 +85,7 @@ impl Upload {
     }
 }
 
-/// The body of an answer that is 200 and whole.
+/// The body of a complete answer with status 200.
 fn ask(address: &str, line: &str, body: &[u8]) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -105,7 +105,7 @@ fn ask(address: &str, line: &str, body: &[u8]) -> Option<Vec<u8>> {
     (head.starts_with("http/1.1 200") && body.len() == len).then_some(body)
 }
 
-/// The commit of the repo, and all of its files as they come from a server.
+/// The commit of the repo, and all its files as a server sends them.
 fn found(server: &Server) -> (String, Tree) {
     let info = server.json(REPO);
     let commit = info["sha"].as_str().unwrap().to_owned();
@@ -120,7 +120,7 @@ fn found(server: &Server) -> (String, Tree) {
     (commit, files)
 }
 
-/// Lets a server be killed after a while; how many requests were answered before.
+/// Starts a server and kills it after a while. Returns the number of requests that were answered before.
 fn killed(env: &TestEnvironment, upload: &Upload, parent: &str, after: Duration) -> usize {
     let server = Server::start(env, &[]);
     let address = server.address().to_owned();
@@ -145,7 +145,7 @@ fn a_server_that_is_killed_at_any_moment_leaves_the_old_version_or_the_new_one()
     let witness = Server::start(&env, &[]);
     Client::new(&witness).create();
     let (mut commit, mut tree) = found(&witness);
-    // How long it takes where nobody is killed says what moments there are.
+    // The duration of an undisturbed upload limits the times of the kills.
     let whole = Upload::new(1000);
     let began = Instant::now();
     assert_eq!(whole.send(witness.address(), &commit), 3);
@@ -165,7 +165,7 @@ fn a_server_that_is_killed_at_any_moment_leaves_the_old_version_or_the_new_one()
         let is_new = next != commit;
         assert_eq!(files, if is_new { upload.tree() } else { tree }, "{what}");
         assert!(is_new || answered < 3, "{what}: it was answered");
-        // Whoever repeats it goes on from what was acknowledged.
+        // A repeated upload continues from what was acknowledged.
         let kept = Client::new(&witness).announce(&sha256(&upload.large), LARGE_BYTES);
         assert!(kept.is_none() || answered < 2, "{what}");
         assert_eq!(upload.send(witness.address(), &commit), 3, "{what}");

@@ -1,4 +1,4 @@
-//! What holds for every connection: limits, the log, and an end in good order.
+//! What applies to every connection: limits, the log, and a graceful end.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -128,7 +128,7 @@ fn a_large_body_that_nobody_wants_does_not_hide_why() {
         let mut connection = server.connect();
         let said = "POST /project/demo/none HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n\r\n";
         connection.send(said.as_bytes());
-        // As most clients do: all of it, and then they look what comes back.
+        // Like most clients, sends everything before it reads the answer.
         let part = vec![b'x'; 1_000_000];
         for _ in 0..100 {
             connection.send(&part);
@@ -185,7 +185,7 @@ fn a_stop_lets_what_runs_end_and_takes_nothing_new() {
     let mut idle = server.connect();
     idle.ask("GET /healthz");
     server.signal(Signal::TERM);
-    // It has seen the signal once a connection that does nothing is closed.
+    // The server has seen the signal once it closes an idle connection.
     assert_eq!(idle.rest(), b"");
     let mut found = vec![0; bytes.len()];
     running.read(&mut found);
@@ -211,7 +211,7 @@ fn clients_that_do_not_take_what_they_asked_for_do_not_keep_it_from_others() {
         })
         .collect();
     assert!(server.get(url).body == bytes);
-    // Nobody had to be cut off for that.
+    // No client had to be cut off for that.
     let metrics = String::from_utf8(server.get("/metrics").body).unwrap();
     assert!(
         metrics.contains("store_serve_broken_off_total 0\n"),

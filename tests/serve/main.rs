@@ -1,4 +1,4 @@
-//! `store serve` as its clients meet it: plain HTTP over a socket, and the log that is left behind.
+//! `store serve` for its clients: plain HTTP over a socket, and its log.
 #![cfg(test)]
 
 mod damage;

@@ -1,4 +1,4 @@
-//! A small Hub on loopback, for servers that fetch from it: it counts what it is asked, and fails as it is told to.
+//! A small Hub on loopback as an upstream: it records requests, and fails as planned.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -9,16 +9,16 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::hub::{git_name, sha256};
 
-/// From so many bytes on a file is one that git keeps a pointer to.
+/// Files of at least this size are LFS files.
 const LARGE_BYTES: usize = 100_000;
 
-/// A running one.
+/// A running upstream.
 pub(crate) struct Origin {
     address: String,
     state: Arc<Mutex<State>>,
 }
 
-/// What it has, what it was asked, and how it is to fail.
+/// Its repos, the requests so far, and the planned failures.
 #[derive(Default)]
 pub(crate) struct State {
     repos: BTreeMap<String, Repo>,
@@ -30,27 +30,27 @@ pub(crate) struct State {
 struct Repo {
     branches: BTreeMap<String, String>,
     commits: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
-    /// Who may see it; everybody, if that is none.
+    /// The tokens that may see the repo; `None` if it is public.
     tokens: Option<Vec<String>>,
-    /// Everybody may see that it is there, and what is in it.
+    /// Whether the repo is gated: everybody may see it and its list of files.
     is_gated: bool,
 }
 
-/// How it fails.
+/// The planned failures.
 #[derive(Clone, Default)]
 pub(crate) struct Plan {
     /// All answers have this status.
     pub(crate) status: Option<(u16, &'static str)>,
-    /// Files have this status.
+    /// Answers with files have this status.
     pub(crate) file_status: Option<u16>,
-    /// So many answers with files end after so many bytes.
+    /// This many answers with files end after this many bytes.
     pub(crate) cuts: usize,
     pub(crate) cut_bytes: usize,
-    /// A byte of each file is another.
+    /// One byte of each file is wrong.
     pub(crate) is_wrong: bool,
-    /// Files lie elsewhere.
+    /// Files are redirected to this address.
     pub(crate) elsewhere: Option<String>,
-    /// Files are sent so far and no further, until that is taken back.
+    /// Files are sent up to this offset, until the plan changes.
     pub(crate) hold_bytes: Option<usize>,
 }
 
@@ -71,7 +71,7 @@ impl Origin {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let state = Arc::clone(&shared);
-                // Who gives up in the middle breaks the connection.
+                // A client that gives up breaks the connection.
                 std::thread::spawn(move || drop(converse(stream, &state)));
             }
         });
@@ -82,7 +82,7 @@ impl Origin {
         format!("http://{}", self.address)
     }
 
-    /// A commit of a repo, which `main` is at; its name.
+    /// Adds a commit to a repo and moves `main` to it. Returns its id.
     pub(crate) fn add(&self, id: &str, files: &[(&str, &[u8])]) -> String {
         let files: BTreeMap<String, Vec<u8>> = files
             .iter()
@@ -100,7 +100,7 @@ impl Origin {
         commit
     }
 
-    /// From now on only these tokens see a repo, or its files.
+    /// Restricts a repo, or its files, to these tokens.
     pub(crate) fn close(&self, id: &str, is_gated: bool, tokens: &[&str]) {
         let mut state = self.state();
         let repo = state.repos.get_mut(id).unwrap();
@@ -112,7 +112,7 @@ impl Origin {
         change(&mut self.state().plan);
     }
 
-    /// What it was asked with this in its path.
+    /// The requests with this text in the path.
     pub(crate) fn asked(&self, part: &str) -> Vec<Asked> {
         let asked = &self.state().asked;
         let found = asked.iter().filter(|asked| asked.path.contains(part));
@@ -205,7 +205,7 @@ fn converse(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> 
     }
 }
 
-/// Sends a file as far as the plan lets it come.
+/// Sends a file as far as the plan permits.
 fn send(stream: &mut TcpStream, state: &Mutex<State>, body: &[u8]) -> std::io::Result<()> {
     let mut at = 0;
     while at < body.len() {

@@ -1,5 +1,5 @@
-//! The pages as a browser meets them: every link leads somewhere, nothing is shown that should not be, and a store that is
-//! empty, odd or away has its page, too.
+//! The pages in a browser: every link leads somewhere, nothing private is shown, and empty, odd and unreachable stores
+//! have pages, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -14,7 +14,7 @@ use crate::server::{Answer, Server};
 const HTML: &str = "Accept: text/html,*/*;q=0.8";
 /// Longer than a survey takes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A name that is trouble wherever it is not escaped.
+/// A name that is dangerous wherever it is not escaped.
 const ODD: &[u8] = b"<script>alert(1)</script>\n\"'&amp;\xff%2f..;?#@3:x \xe2\x80\xaeevil";
 
 pub(crate) fn page(server: &Server, path: &str, more: &str) -> Answer {
@@ -25,7 +25,7 @@ pub(crate) fn text(answer: &Answer) -> String {
     String::from_utf8(answer.body.clone()).unwrap()
 }
 
-/// The page once what takes the space is known.
+/// The page, once its survey is complete.
 fn surveyed(server: &Server, path: &str, more: &str) -> String {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -39,7 +39,7 @@ fn surveyed(server: &Server, path: &str, more: &str) -> String {
     }
 }
 
-/// What follows each `name="` up to the quote, with escapes of HTML undone.
+/// The values of all attributes `name`, without HTML escapes.
 pub(crate) fn values(html: &str, name: &str) -> Vec<String> {
     let begin = format!(" {name}=\"");
     let parts = html.split(&begin).skip(1);
@@ -47,7 +47,7 @@ pub(crate) fn values(html: &str, name: &str) -> Vec<String> {
     parts.map(|part| part.replace("&amp;", "&")).collect()
 }
 
-/// Goes to all that can be reached from `/`; each page by its path.
+/// Visits everything that can be reached from `/`. Returns the pages by path.
 fn crawl(server: &Server, more: &str) -> BTreeMap<String, Answer> {
     let mut pages = BTreeMap::new();
     let mut pending = BTreeSet::from(["/".to_owned()]);
@@ -75,7 +75,7 @@ fn crawl(server: &Server, more: &str) -> BTreeMap<String, Answer> {
     pages
 }
 
-/// What holds for every page.
+/// Asserts what must hold for every page.
 fn check(path: &str, answer: &Answer, html: &str) {
     let policy = answer.header("content-security-policy").unwrap();
     assert!(policy.starts_with("default-src 'none';"), "{policy}");
@@ -94,7 +94,7 @@ fn check(path: &str, answer: &Answer, html: &str) {
         "\u{202e}",
         "alert(1)<",
     ] {
-        // The picture of the tab names the language that it is drawn in.
+        // The icon's namespace is a URL that is never requested.
         let html = html.replace("xmlns='http://www.w3.org/2000/svg'", "");
         assert!(!html.contains(forbidden), "{path}: {forbidden}");
     }
@@ -107,7 +107,7 @@ fn check(path: &str, answer: &Answer, html: &str) {
     let ids = values(html, "id");
     let distinct: BTreeSet<&String> = ids.iter().collect();
     assert_eq!(distinct.len(), ids.len(), "{path}: {ids:?}");
-    // Each element that is opened is closed.
+    // Each element is closed.
     for name in [
         "div", "table", "tr", "td", "th", "a", "svg", "g", "p", "ul", "ol", "li", "dl", "bdi",
         "span", "section", "figure",
@@ -181,7 +181,7 @@ fn filled(env: &TestEnvironment) {
             "{{\"time\":\"2026-11-20T10:00:00Z\",\"store\":\"{store}\",\"profile\":\"neff\",\"refs\":[\"{name}\"],\"there\":90,\"pulled\":1,\"read\":{read},\"added\":1}}\n"
         )
     };
-    // As earlier programs wrote it: what was read is not known.
+    // As earlier programs wrote it: reads are unknown.
     let old = line("project/demo/single", 0)
         .replace("there", "hits")
         .replace("pulled", "avoided")
@@ -317,7 +317,7 @@ fn a_token_shows_its_namespaces_and_not_that_there_are_others() {
             assert!(!shown.contains(hidden), "{path}: {hidden}");
         }
     }
-    // What concerns its own namespaces alone is shown.
+    // Jobs and caches whose refs are all in the caller's own namespaces are shown.
     let host = text(&pages["/-/host"]);
     assert!(
         host.contains("own-cluster") && host.contains("project/<wbr>demo"),
@@ -346,7 +346,7 @@ fn a_token_shows_its_namespaces_and_not_that_there_are_others() {
         1,
         "what is hidden looks like what is not there"
     );
-    // A browser that was let in must not be led to write.
+    // Another site must not make an authenticated browser write.
     let write = server.connect().ask_with(
         &format!("POST /project/demo/api/repos/create\n{own}"),
         b"{\"name\": \"x\"}",

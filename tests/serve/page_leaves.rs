@@ -1,4 +1,4 @@
-//! Lists that are longer than a page: leafed through, each line is met once.
+//! Lists that are longer than a page: all pages together show each line once.
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ fn many_refs_versions_and_entries_are_leafed_through() {
     assert_eq!(begun.len(), 10, "{begun:?}");
 }
 
-/// So many versions of one ref, and as many refs, in one entry of the log.
+/// Adds this many versions of one ref, and as many refs, in one log entry.
 fn set_many(env: &TestEnvironment, count: u64) {
     let dir = env.path("home/.local/share/store");
     let remote: Arc<dyn Write> = Arc::new(Objects::directory(&dir).unwrap());

@@ -1,4 +1,4 @@
-//! Paths that try to lead elsewhere lead nowhere.
+//! Paths that try to leave their tree.
 
 use support::environment;
 

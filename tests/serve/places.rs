@@ -1,4 +1,4 @@
-//! Turns at writing, the place of files and folders, and a store that is away or full.
+//! Turns for uploads, files in place of folders, and a store that is unreachable or full.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn delete(path: &str, key: &str) -> Value {
     json!({"key": key, "value": {"path": path}})
 }
 
-/// The beginning of an upload, which takes a turn and is not gone on with.
+/// Begins an upload, which takes a turn, and does not continue it.
 fn begun(server: &Server, client: &mut Client, bytes: &[u8]) -> Connection {
     let href = client.announce(&sha256(bytes), bytes.len()).unwrap();
     let mut connection = server.connect();
@@ -38,7 +38,7 @@ fn slow_uploads_of_one_token_leave_turns_to_others() {
     let env = environment!();
     env.ok(["init"]);
     let (slow, other) = (token(&env, "slow"), token(&env, "other"));
-    // Memory for two at once.
+    // Memory for two uploads at the same time.
     let server = Server::start(&env, &["--memory", "32MiB"]);
     let mut client = Client::with_token(&server, &slow);
     client.create();
@@ -52,7 +52,7 @@ fn slow_uploads_of_one_token_leave_turns_to_others() {
     let mut client = Client::with_token(&server, &other);
     let done = client.commit(&[header(None), file("a", &Random::new(9).text(500_000))]);
     assert_eq!(done.status, 200, "{done:?}");
-    // None of them had to be cut off for that.
+    // No upload had to be cut off for that.
     for (connection, bytes) in connections.iter_mut().zip(&files) {
         connection.send(&bytes[200_000..]);
         assert_eq!(connection.answer(false).status, 200);
@@ -187,7 +187,7 @@ fn a_store_that_is_away_is_no_store_without_repos() {
     );
     fs::rename(&place, env.path("away")).unwrap();
     for path in [unknown, known, "/healthz"] {
-        // What was seen a moment ago counts for a moment.
+        // A recent check of the store remains valid for a moment.
         let mut answers = std::iter::repeat_with(|| server.get(path).status);
         let away = answers.find(|status| *status == 503 || !matches!(status, 200 | 404));
         assert_eq!(away, Some(503), "{path}");
@@ -200,7 +200,7 @@ fn a_store_that_is_away_is_no_store_without_repos() {
     assert_eq!(server.get("/healthz").status, 200);
 }
 
-/// A small file system, for as long as the value lives.
+/// A small file system, unmounted when the value is dropped.
 struct Small(PathBuf);
 
 impl Small {
@@ -233,7 +233,7 @@ fn a_disk_that_is_full_in_the_middle_leaves_nothing_half() {
     let mut client = Client::new(&server);
     client.create();
     let head = client.head();
-    // What does not fit is less than what a server reads of a body that it does not want.
+    // The file is too large for the disk, but small enough that the server reads it to its end.
     let large = Random::new(4).bytes(18_000_000);
     let oid = sha256(&large);
     let href = client.announce(&oid, large.len()).unwrap();
@@ -276,7 +276,8 @@ fn several_servers_and_a_collector_without_grace_share_a_store() {
                     for round in 0..rounds {
                         let bytes = Random::new(number * 1000 + round).bytes(300_000);
                         let path = format!("{number}/{round}");
-                        // What a collector took, or who else was quicker, is told as such: it is sent again.
+                        // Collected uploads and faster writers have answers of their own, after which the client
+                        // retries.
                         let sent = std::iter::repeat_with(|| {
                             let mut client = Client::new(server);
                             let answer = client.commit(&[header(None), file(&path, &bytes)]);
@@ -295,7 +296,7 @@ fn several_servers_and_a_collector_without_grace_share_a_store() {
             }
         });
         let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
-        // Also where one failed: else the collector goes on for ever.
+        // Ends the collector even if a writer failed.
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         collector.join().unwrap();
         assert!(ended.iter().all(Result::is_ok));

@@ -28,7 +28,7 @@ fn large() -> Vec<u8> {
     Random::new(11).bytes(3_000_000)
 }
 
-/// An upstream with one repo of a small and a large file, and its commit.
+/// An upstream with one repo of a small and a large file. Also returns its commit.
 fn origin() -> (Origin, String) {
     let origin = Origin::start();
     let commit = origin.add("org/m", &[("config.json", SMALL), ("sub/x.bin", &large())]);
@@ -39,7 +39,7 @@ fn with_token(server: &Server, path: &str, token: &str) -> Answer {
     server.ask(&format!("GET {path}\nAuthorization: Bearer {token}"))
 }
 
-/// Files of an upstream are in the store, not only on their way: another server without an upstream has them.
+/// Whether a file is in the store: a server without an upstream has it.
 fn is_kept(env: &TestEnvironment, path: &str, bytes: &[u8]) -> bool {
     let server = Server::start(env, &[]);
     let answer = server.get(&format!("{FILES}/main/{path}"));
@@ -101,7 +101,7 @@ fn what_is_not_here_is_fetched_once_and_kept_as_a_client_would_keep_it() {
     assert_eq!(origin.asked("m/revision/main").len(), 1);
     assert_eq!(server.stop(), Some(0));
 
-    // All of it is in the store, in the layout of a cache.
+    // Everything is in the store, in the layout of a cache.
     env.ok(["get", REF, "out"]);
     let repo = env.path("out/models--org--m");
     let snapshot = repo.join("snapshots").join(&commit);
@@ -137,7 +137,7 @@ fn many_clients_of_one_cold_file_are_one_of_the_upstream() {
                 })
             })
             .collect();
-        // All have some of it while the upstream has not sent all of it.
+        // All clients receive the beginning before the upstream has sent everything.
         let connections: Vec<_> = clients
             .into_iter()
             .map(|client| client.join().unwrap())
@@ -256,7 +256,7 @@ fn what_the_upstream_refuses_is_told_as_it_says_it() {
             assert_eq!(answer.header("retry-after"), Some("7"));
         }
     }
-    // A file that the upstream names and does not give.
+    // The upstream lists a file but refuses to send it.
     origin.plan(|plan| (plan.status, plan.file_status) = (None, Some(403)));
     let server = start(&env, &origin, &[]);
     let url = format!("{FILES}/main/config.json");
@@ -273,7 +273,7 @@ fn what_was_fetched_stays_without_the_upstream() {
     let server = start(&env, &origin, &[]);
     assert_eq!(server.get(&format!("{FILES}/main/config.json")).body, SMALL);
     assert_eq!(server.stop(), Some(0));
-    // The upstream is away, and has gone on.
+    // The upstream has a new commit, and is unreachable.
     origin.add("org/m", &[("config.json", b"other\n")]);
     origin.plan(|plan| plan.status = Some((503, "")));
     fs::write(env.path("log"), "").unwrap();
@@ -282,7 +282,7 @@ fn what_was_fetched_stays_without_the_upstream() {
         let server = start(&env, &origin, options);
         assert_eq!(server.json(API)["sha"], json!(commit));
         assert_eq!(server.get(&format!("{FILES}/main/config.json")).body, SMALL);
-        // It is not there, and it is not so that there is none.
+        // The file is missing here, but it exists, so the answer is not "not found".
         assert_eq!(server.get(&format!("{FILES}/main/sub/x.bin")).status, 503);
         let is_asked = origin.asked("").len() > before;
         assert_eq!(is_asked, options.is_empty());
@@ -331,7 +331,7 @@ fn what_is_not_for_everybody_is_for_those_whom_the_upstream_lets_see_it() {
         1,
         "the second time it was here"
     );
-    // Who was let in is known while the upstream is away; nobody else is let in.
+    // Remembered permissions are valid while the upstream is unreachable; nobody else is let in.
     origin.plan(|plan| plan.status = Some((503, "")));
     for options in [&[][..], &["--offline"]] {
         let server = start(&env, &origin, options);
@@ -339,7 +339,7 @@ fn what_is_not_for_everybody_is_for_those_whom_the_upstream_lets_see_it() {
         assert_eq!(with_token(&server, &url, "hf_new").status, 403);
         assert_eq!(server.get(&url).status, 401);
     }
-    // A server without an upstream knows nobody, nor do clients of S3.
+    // A server without an upstream lets nobody in, and neither does the S3 door.
     let server = Server::start(&env, &["--s3-listen", "127.0.0.1:0"]);
     assert_eq!(server.get(&url).failure(), (404, Some("RepoNotFound")));
     assert_eq!(with_token(&server, &url, "hf_allowed").status, 404);
@@ -382,14 +382,14 @@ fn the_token_of_the_server_is_for_those_who_are_trusted_with_it() {
     assert_eq!(grants.count(), 1, "{listed}");
     let url = origin.url();
     let words = ["--upstream", &url, "--upstream-token-env", "LANG"];
-    // LANG is what the tests can set: C.UTF-8 is the token.
+    // LANG is a variable that the tests can set, so its value C.UTF-8 serves as the token.
     origin.close("org/m", true, &["C.UTF-8"]);
     let server = Server::start(&env, &words);
     let file = format!("{FILES}/main/config.json");
     assert_eq!(with_token(&server, &file, &trusted).body, SMALL);
     assert_eq!(with_token(&server, &file, &other).failure(), (401, None));
     assert_eq!(server.get(&file).failure(), (401, None));
-    // Tokens of this server are none of the upstream's.
+    // Tokens of this server are never sent to the upstream.
     let tokens: Vec<_> = origin
         .asked("")
         .into_iter()
@@ -414,14 +414,14 @@ fn two_servers_on_one_store_fetch_a_file_once() {
         for server in &servers {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    // A server that waits for the other one may say so.
+                    // A server that waits for the other one may answer 503.
                     let answers = std::iter::repeat_with(|| server.get(&url));
                     let answer = answers.take(20).find(|answer| answer.status != 503);
                     assert!(answer.is_some_and(|answer| answer.body == bytes));
                 });
             }
         }
-        // Both have asked by then, or the second one finds it there.
+        // By now both have asked, or the second one will find the file in the store.
         std::thread::sleep(std::time::Duration::from_millis(700));
         origin.plan(|plan| plan.hold_bytes = None);
     });
@@ -445,7 +445,7 @@ fn a_server_that_is_killed_while_it_fetches_leaves_nothing_wrong() {
     origin.plan(|plan| plan.hold_bytes = None);
     assert!(!is_kept(&env, "sub/x.bin", &large()));
     let server = start(&env, &origin, &[]);
-    // The claim of the one that was killed is waited for, and clients ask again.
+    // The server waits for the claim of the killed one, and clients retry.
     let answer = std::iter::repeat_with(|| server.get(&url)).find(|answer| answer.status != 503);
     assert!(answer.unwrap().body == large());
     assert_eq!(server.stop(), Some(0));

@@ -1,4 +1,4 @@
-//! What a namespace has beside what the upstream shows: saved caches, and modules that are not whole.
+//! A namespace's saved caches next to an upstream, and incomplete compiled modules.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ fn start(env: &TestEnvironment, origin: &Origin) -> Server {
     Server::start(env, &["--upstream", &origin.url()])
 }
 
-/// A saved cache in the store, and what its `config.json` is.
+/// Puts a saved cache. Also returns the content of its `config.json`.
 fn saved(env: &TestEnvironment) -> (Cache, Vec<u8>) {
     let cache = cache(&env.path("hf"), 7, Generation::Listed);
     env.ok(["put", "hf", "project/demo/hf"]);
@@ -28,7 +28,7 @@ fn with_token(server: &Server, path: &str, token: &str) -> Answer {
     server.ask(&format!("GET {path}\nAuthorization: Bearer {token}"))
 }
 
-/// That a server shows the saved repo, by its branch and by its commit.
+/// Asserts that a server shows the saved repo, by branch and by commit.
 fn shows(server: &Server, (cache, config): &(Cache, Vec<u8>), what: &str) {
     for rev in ["main", &cache.commit] {
         let answer = server.get(&format!("{FILES}/{rev}/config.json"));
@@ -110,7 +110,7 @@ fn what_was_open_once_is_not_shown_for_a_saved_repo() {
     let server = start(&env, &origin);
     shows(&server, &saved, "closed");
     assert_eq!(server.stop(), Some(0));
-    // A commit that the saved repo alone has is found while the upstream is away, too.
+    // A commit of the saved repo alone is found even while the upstream is unreachable.
     origin.plan(|plan| plan.status = Some((503, "")));
     let server = start(&env, &origin);
     let url = format!("{FILES}/{}/config.json", saved.0.commit);

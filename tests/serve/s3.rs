@@ -1,4 +1,4 @@
-//! What the S3 door says to requests made by hand: objects, faults, tricks, and who may ask.
+//! The S3 door's answers to requests made by hand: objects, errors, attacks, and access control.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,12 +12,12 @@ pub(crate) const OPEN: [&str; 2] = ["--s3-listen", "127.0.0.1:0"];
 pub(crate) const ID: &str = "AKIAIOSFODNN7EXAMPLE";
 pub(crate) const SECRET: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
 
-/// Asks the S3 door.
+/// Sends a request to the S3 door.
 pub(crate) fn ask(server: &Server, request: &str) -> Answer {
     Connection::open(server.s3_address()).ask(request)
 }
 
-/// The texts of all elements of this name.
+/// The texts of all elements with this name.
 pub(crate) fn texts(answer: &Answer, name: &str) -> Vec<String> {
     let text = String::from_utf8(answer.body.clone()).unwrap();
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
@@ -27,7 +27,7 @@ pub(crate) fn texts(answer: &Answer, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Status and code.
+/// The status and the error code.
 fn fault(answer: &Answer) -> (u16, String) {
     (answer.status, texts(answer, "Code").concat())
 }
@@ -36,7 +36,7 @@ fn expected(status: u16, code: &str) -> (u16, String) {
     (status, code.to_owned())
 }
 
-/// A server with keys for what the globs match.
+/// A server with keys for the namespaces that match `globs`.
 pub(crate) fn with_keys(env: &TestEnvironment, globs: &str) -> Server {
     let keys = env.write(
         "keys",
@@ -234,7 +234,7 @@ fn a_version_is_part_of_the_key() {
         let answer = ask(&server, &format!("GET /project.demo/{none}"));
         assert_eq!(fault(&answer), expected(404, "NoSuchKey"), "{none}");
     }
-    // A running server sees what others put.
+    // A running server sees new versions.
     env.write("in/x", "third");
     env.ok(["put", "in", "project/demo/data"]);
     assert_eq!(body("data/x"), b"third");

@@ -1,4 +1,4 @@
-//! The S3 door as a stock client sees it that signs what it asks: object_store's.
+//! The S3 door with an unmodified client that signs its requests: that of object_store.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::s3::{ID, SECRET, with_keys};
 use crate::server::{Connection, Server};
 
 fn client(server: &Server, bucket: &str, secret: &str) -> AmazonS3 {
-    // Another test may have been first.
+    // Another test may have installed it first.
     let _installed = rustls::crypto::ring::default_provider().install_default();
     AmazonS3Builder::new()
         .with_endpoint(format!("http://{}", server.s3_address()))
@@ -147,7 +147,7 @@ fn another_namespace_answers_as_if_it_did_not_exist() {
     assert_eq!(blanked(&theirs.1, "other"), blanked(&nobodys.1, "nobody"));
 }
 
-/// Status and body of what is behind a URL that needs no more than itself.
+/// Status and body for a presigned URL.
 fn get(server: &Server, url: &str) -> (u16, String) {
     let address = server.s3_address();
     let path = url.strip_prefix(&format!("http://{address}")).unwrap();

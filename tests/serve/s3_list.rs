@@ -1,4 +1,4 @@
-//! Listings of the S3 door, page by page, against what a sorted list of the same keys gives.
+//! Listings of the S3 door, page by page, compared with a sorted list of the same keys.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
@@ -8,14 +8,14 @@ use support::{Random, TestEnvironment, environment};
 use crate::s3::{OPEN, texts};
 use crate::server::{Answer, Connection, Server};
 
-/// Keys and common prefixes, each behind the one before.
+/// Keys and common prefixes, each in order.
 #[derive(Debug, PartialEq, Eq)]
 struct Listed {
     keys: Vec<String>,
     prefixes: Vec<String>,
 }
 
-/// One connection, and how a page is asked for.
+/// One connection, and the parameters of its requests.
 struct Pages {
     connection: Connection,
     is_second: bool,
@@ -110,7 +110,7 @@ fn plain(text: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// What S3 says of these keys.
+/// What S3 would list for these keys.
 fn expected(keys: &BTreeSet<String>, prefix: &str, delimiter: &str) -> Listed {
     let mut listed = Listed {
         keys: Vec::new(),
@@ -133,7 +133,7 @@ fn expected(keys: &BTreeSet<String>, prefix: &str, delimiter: &str) -> Listed {
     listed
 }
 
-/// Refs whose names and trees run into each other; their keys.
+/// Puts refs whose names and trees overlap. Returns their keys.
 fn put(env: &TestEnvironment) -> BTreeSet<String> {
     for path in [
         "a-b",
@@ -245,7 +245,7 @@ fn what_is_listed_is_there_and_what_is_hidden_is_not() {
             .ask(&format!("GET /project.demo?list-type=2&{query}"));
         (texts(&page, "Key"), prefixes(&page), page)
     };
-    // Every listed key is there, and has the size and the ETag that the listing told.
+    // Every listed key exists, with the listed size and ETag.
     let (all, _, page) = ask("");
     let about = texts(&page, "ETag").into_iter().zip(texts(&page, "Size"));
     for (key, (etag, size)) in all.iter().zip(about) {
@@ -299,7 +299,7 @@ fn trees_that_nobody_thought_of_are_listed_in_order() {
             .collect();
         let path = parts.join("/");
         let place = env.path(format!("in/{path}"));
-        // A name is a file or a directory, as it came first.
+        // The first path decides whether a name is a file or a directory.
         if !place.exists() && std::fs::create_dir_all(place.parent().unwrap()).is_ok() {
             std::fs::write(place, "x").unwrap();
             keys.insert(format!("t/{path}"));

@@ -1,4 +1,4 @@
-//! A server on a port of its own, and requests to it by hand.
+//! A server on a port of its own, and hand-made requests to it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ pub(crate) struct Server {
     s3_address: Option<String>,
 }
 
-/// What came back.
+/// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -27,13 +27,13 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// One connection, which may be used again and again.
+/// A connection for any number of requests.
 pub(crate) struct Connection {
     reader: BufReader<TcpStream>,
 }
 
 impl Server {
-    /// One for the store of `env`, its access log in `log`.
+    /// Starts a server for the store of `env`, with its access log in `log`.
     pub(crate) fn start(env: &TestEnvironment, options: &[&str]) -> Self {
         let words = [
             "serve",
@@ -64,12 +64,12 @@ impl Server {
         }
     }
 
-    /// Where the door is.
+    /// The address of the Hub door.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Where the S3 door is.
+    /// The address of the S3 door.
     pub(crate) fn s3_address(&self) -> &str {
         self.s3_address.as_deref().unwrap()
     }
@@ -78,7 +78,7 @@ impl Server {
         Connection::open(&self.address)
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a new connection.
     pub(crate) fn ask(&self, request: &str) -> Answer {
         self.connect().ask(request)
     }
@@ -97,13 +97,13 @@ impl Server {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Ends it in good order; the code that it ended with.
+    /// Stops it gracefully. Returns its exit code.
     pub(crate) fn stop(mut self) -> Option<i32> {
         self.signal(Signal::TERM);
         self.child.wait().unwrap().code()
     }
 
-    /// How it ends, once it was asked to.
+    /// Waits for its end. Returns its exit code.
     pub(crate) fn code(mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
@@ -126,7 +126,7 @@ impl Connection {
         }
     }
 
-    /// `GET /path` and more lines of the head; the rest is added.
+    /// Sends `GET /path` with further lines of the head; the rest is added.
     pub(crate) fn ask(&mut self, request: &str) -> Answer {
         self.ask_with(request, b"")
     }
@@ -186,10 +186,10 @@ impl Connection {
         }
     }
 
-    /// What comes until the other end closes.
+    /// Reads until the other side closes the connection.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
-        // A connection that is broken off may say so.
+        // A broken connection may cause an error.
         let _broken = self.reader.read_to_end(&mut rest);
         rest
     }
@@ -209,7 +209,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap()
     }
 
-    /// Status and `X-Error-Code`.
+    /// The status and `X-Error-Code`.
     pub(crate) fn failure(&self) -> (u16, Option<&str>) {
         (self.status, self.header("x-error-code"))
     }

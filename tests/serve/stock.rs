@@ -1,4 +1,4 @@
-//! Stock clients from PyPI, unmodified, in short: `tests/run hub` and `tests/run s3-clients` try many more at length.
+//! Unmodified clients from PyPI, in short: `tests/run hub` and `tests/run s3-clients` test many more at length.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,7 +8,7 @@ use support::{Random, TestEnvironment, environment};
 
 use crate::server::Server;
 
-/// What a client does with a namespace that holds one plain tree: reads, and writes with Xet left on.
+/// The steps of a client with a namespace that has one plain tree: it reads, and writes with Xet left on.
 const FIRST: [&str; 7] = [
     "version", "whoami", "plain", "names", "upload", "commits", "command",
 ];
@@ -23,7 +23,7 @@ fn python(environment: &str) -> PathBuf {
     python.join("bin/python")
 }
 
-/// Trees of bytes that no client has seen: small, empty, odd names, and more than a request may hold in line.
+/// Files that no client has seen: small, empty, with odd names, and larger than a request may contain inline.
 fn sources(env: &TestEnvironment) {
     let mut random = Random::new(5);
     for (name, bytes) in [
@@ -45,7 +45,7 @@ fn sources(env: &TestEnvironment) {
     }
 }
 
-/// Runs steps of tests/hub/steps.py in the home of a client, each of which must end well.
+/// Runs steps of tests/hub/steps.py in a client's home. Asserts that each succeeds.
 fn steps(env: &TestEnvironment, version: &str, home: &str, access: (&str, &str), steps: &[&str]) {
     let (endpoint, token) = access;
     let home = env.path(home);
@@ -85,8 +85,8 @@ fn steps(env: &TestEnvironment, version: &str, home: &str, access: (&str, &str),
     }
 }
 
-/// One generation of clients reads a tree and writes repositories. What it then has is saved as its cache, and another one
-/// of an empty home gets the same commits from that.
+/// One generation of clients reads a tree and writes repositories. Its cache is then saved, and a client with an empty
+/// home gets the same commits from it.
 fn generation(version: &str) {
     let env = environment!();
     sources(&env);
@@ -109,7 +109,7 @@ fn generation(version: &str) {
         std::fs::read_to_string(env.path(main)).unwrap()
     };
     assert_eq!(commit("one"), commit("two"));
-    // Downloaded to a directory of the user: its cache has a ref of it and no files.
+    // This one was downloaded to a user's directory, so the cache has its ref and no files.
     let downloaded = server.ask(&format!(
         "GET /project/saved/api/models/org/by-command\nAuthorization: Bearer {token}"
     ));

@@ -1,4 +1,4 @@
-//! Certificates that are not good: a server shows them, and says so.
+//! Invalid certificates: a server uses them, and says so.
 
 use std::fs;
 use std::io::Write;
@@ -20,7 +20,7 @@ fn world() -> TestEnvironment {
     let env = environment!();
     env.ok(["init"]);
     make_authority(&env.root());
-    // What `openssl ca` wants to know.
+    // Files that `openssl ca` needs.
     env.write("index.txt", "");
     env.write("index.txt.attr", "unique_subject = no\n");
     env.write(
@@ -46,7 +46,7 @@ fn in_secs(secs: i64) -> Timestamp {
     Timestamp::now() + SignedDuration::from_secs(secs)
 }
 
-/// Makes `pair.pem` and `pair.key`, good between these moments, of `subject`.
+/// Makes `pair.pem` and `pair.key` of `subject`, valid between these times.
 fn pair(env: &TestEnvironment, subject: &str, from: Timestamp, until: Timestamp) {
     let time = |at: Timestamp| at.strftime("%Y%m%d%H%M%SZ").to_string();
     let dir = env.root();
@@ -63,9 +63,9 @@ fn pair(env: &TestEnvironment, subject: &str, from: Timestamp, until: Timestamp)
     fs::rename(env.path("new.pem"), env.path("pair.pem")).unwrap();
 }
 
-/// What a server says of its certificate when it begins.
+/// What a server prints about its certificate when it starts.
 fn told(env: &TestEnvironment) -> String {
-    // Warnings are told all the same.
+    // Warnings are printed even with --quiet.
     let words = ["serve", "--quiet", "--listen", "127.0.0.1:0"];
     let mut command = env.command(words.iter().chain(&TLS));
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -104,7 +104,7 @@ fn a_certificate_that_is_not_good_is_named_when_the_server_begins() {
         shown(from)
     );
     assert_eq!(early, expected);
-    // One without a subject is known by its names.
+    // A certificate without a subject is named by its alternative names.
     let until = in_secs(13 * day);
     pair(&env, "/", in_secs(-80 * day), until);
     let soon = told(&env);
@@ -114,7 +114,7 @@ fn a_certificate_that_is_not_good_is_named_when_the_server_begins() {
         shown(until)
     );
     assert_eq!(soon, expected);
-    // An authority between that ends first ends it, too.
+    // The chain ends with its first certificate to expire, here an intermediate one.
     pair(&env, "/CN=between", in_secs(-80 * day), in_secs(-day));
     let between = fs::read_to_string(env.path("pair.pem")).unwrap();
     pair(&env, "/CN=door-7", in_secs(-day), in_secs(60 * day));
@@ -134,7 +134,7 @@ fn the_end_of_a_certificate_is_counted_down_and_told_once() {
     pair(&env, "/CN=door-7", in_secs(-HOUR), until);
     let server = Server::start(&env, &TLS);
     let metrics = || {
-        // A client that takes any certificate.
+        // A client that accepts any certificate.
         let mut client = Command::new("openssl");
         client.args([
             "s_client",
@@ -171,7 +171,7 @@ fn the_end_of_a_certificate_is_counted_down_and_told_once() {
     assert!((-60..=0).contains(&left), "{left}");
     let told = "pair.pem: the certificate of CN=door-7 ended on";
     assert_eq!(log().matches(told).count(), 1, "{}", log());
-    // A new one is taken, and good.
+    // A new, valid certificate replaces it.
     pair(&env, "/CN=door-8", in_secs(-HOUR), in_secs(60 * 24 * HOUR));
     let begin = Instant::now();
     while metrics() <= 0 && begin.elapsed() < PATIENCE {

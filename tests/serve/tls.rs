@@ -1,4 +1,4 @@
-//! The doors behind TLS: who shows which certificate, what becomes of a new one, and of clients that never agree.
+//! The doors with TLS: certificates, their replacement, and clients that do not complete the handshake.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -36,7 +36,7 @@ fn client(env: &TestEnvironment) -> Arc<ClientConfig> {
     Arc::new(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// What comes back to a GET, and the certificate that the server showed.
+/// The answer to a GET, and the server's certificate.
 fn get(env: &TestEnvironment, address: &str, path: &str) -> (String, Vec<u8>) {
     let name: ServerName<'static> = "127.0.0.1".try_into().unwrap();
     let connection = ClientConnection::new(client(env), name).unwrap();
@@ -76,14 +76,14 @@ fn both_doors_speak_tls_and_say_so_in_their_addresses() {
     assert!(listed.ends_with("inside"), "{listed}");
     let (info, _) = get(&env, server.address(), "/project/demo/api/models/org/data");
     assert!(!info.contains("http://"), "{info}");
-    // Who asks without TLS is told, and keeps nobody waiting.
+    // A client without TLS gets an answer, and does not block others.
     let mut plain = TcpStream::connect(server.address()).unwrap();
     plain.set_read_timeout(Some(PATIENCE)).unwrap();
     plain
         .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .unwrap();
     let mut told = String::new();
-    // The rest of what was asked may break the connection off.
+    // The rest of the request may break the connection.
     let _broken = plain.read_to_string(&mut told);
     assert!(
         told.starts_with("HTTP/1.1 400 ") && told.contains("https://"),
@@ -112,7 +112,7 @@ fn a_new_pair_is_taken_and_one_that_cannot_be_used_is_not() {
             std::thread::sleep(Duration::from_millis(100));
         }
     };
-    // The key of another pair: the old one stays, and the log says why.
+    // The key belongs to another pair: the old pair stays, and the log says why.
     make_pair(&env.root(), "next");
     fs::copy(env.path("next.key"), env.path("pair.key")).unwrap();
     let log = || fs::read_to_string(env.path("log")).unwrap();
@@ -129,7 +129,7 @@ fn a_new_pair_is_taken_and_one_that_cannot_be_used_is_not() {
     fs::copy(env.path("next.pem"), env.path("pair.pem")).unwrap();
     let next = CertificateDer::from_pem_file(env.path("next.pem")).unwrap();
     assert_eq!(shows(&|shown| shown == next.as_ref()), next.to_vec());
-    // What never answers keeps nobody waiting.
+    // A file that never answers blocks nobody.
     fs::remove_file(env.path("pair.pem")).unwrap();
     let made = std::process::Command::new("mkfifo")
         .arg(env.path("pair.pem"))
@@ -308,7 +308,7 @@ fn a_unit_runs_the_server_with_its_keys_and_no_more_rights_than_it_needs() {
     verify(&env, &unit);
 }
 
-/// systemd says what it thinks of a unit.
+/// systemd checks the unit.
 fn verify(env: &TestEnvironment, unit: &str) {
     let path = env.write("store-serve.service", unit);
     let mut systemd = std::process::Command::new("systemd-analyze");
@@ -346,7 +346,7 @@ fn a_unit_says_where_the_token_of_an_upstream_belongs_and_does_not_hold_it() {
     assert!(unit.contains(" --upstream-token-env HUB_TOKEN "), "{unit}");
     assert!(!unit.contains("qVzK"), "{unit}");
     verify(&env, &unit);
-    // systemd would leave it out; and it may be a token.
+    // systemd would ignore such a name; and it may be a token, so it is not printed.
     for name in ["hf-qVzKxTfRbYvNmLpHsJdGcXrQ", "1A", "A B", ""] {
         let done = printed(name);
         assert_eq!(done.code, Some(2), "{done}");
@@ -356,7 +356,7 @@ fn a_unit_says_where_the_token_of_an_upstream_belongs_and_does_not_hold_it() {
     assert!(!plain.contains("EnvironmentFile"), "{plain}");
 }
 
-/// Who makes a unit for the store of somebody else has tokens that the service does not know.
+/// If the store belongs to another user, the service does not see the tokens of the user who prints the unit.
 #[test]
 fn a_unit_says_whose_tokens_do_not_count() {
     let env = environment!();

@@ -1,4 +1,4 @@
-//! Who is let in, and what others get to know.
+//! Who is let in, and what others learn.
 
 use std::fs;
 
@@ -94,7 +94,7 @@ fn a_token_to_read_does_not_write_and_a_change_counts_at_once() {
     env.ok(["token", "rm", "writer"]);
     assert_eq!(create(&writer), 401);
     env.ok(["token", "rm", "reader"]);
-    // The last one is gone, and nobody is let in all the same.
+    // All tokens are removed, and still nobody is let in.
     assert_eq!(
         (
             create(&reader),
@@ -131,7 +131,7 @@ fn an_s3_door_without_keys_is_closed_by_the_first_token() {
     let listed = ask(&server, "GET /project.demo?list-type=2");
     assert_eq!((listed.status, ask(&server, "GET /").status), (403, 403));
     assert_eq!(server.get("/project/demo/api/models").status, 401);
-    // A file of tokens that is broken says of nobody that there are none.
+    // A damaged file of tokens does not count as one without tokens.
     let file = env.path("home/.config/store/tokens.json");
     fs::write(&file, "{").unwrap();
     let (status, told) = asked();

@@ -1,4 +1,4 @@
-//! Uploads that wait for their commit: how long, and by whose word.
+//! Uploads that wait for their commit: how long they stay, and who may send them.
 
 use jiff::{Timestamp, ToSpan};
 use serde_json::Value;
@@ -33,7 +33,7 @@ fn one_that_is_about_to_go_is_sent_again_and_stays() {
     let newest: Value = serde_json::from_str(history.lines().next().unwrap()).unwrap();
     let expires: Timestamp = newest["expires"].as_str().unwrap().parse().unwrap();
     assert!(expires > Timestamp::now() + 20.hours(), "{newest}");
-    // Who sends it once more makes no version of it.
+    // A repeated upload makes no new version.
     assert_eq!(client.send(&href, &bytes).status, 200);
     assert_eq!(env.ok(["history", &kept, "--json"]), history);
     let done = client.commit(&[header(None), lfs("x.bin", &oid)]);
@@ -54,7 +54,7 @@ fn an_announced_upload_depends_on_its_own_token_alone() {
     let mut other = Client::with_token(&server, &second);
     let of_other = Random::new(9).bytes(70_000);
     let href = other.announce(&sha256(&of_other), of_other.len()).unwrap();
-    // Others come and go.
+    // Other tokens are added and removed.
     token(&env, "third");
     assert_eq!(client.send(&hrefs[0], &files[0]).status, 200);
     env.ok(["token", "rm", "second"]);
@@ -63,7 +63,7 @@ fn an_announced_upload_depends_on_its_own_token_alone() {
     let as_first = href.replace("by=second", "by=first");
     assert_ne!(as_first, href);
     assert_eq!(other.send(&as_first, &of_other).status, 403);
-    // One that is gone has nothing announced, nor has another one of its name.
+    // A removed token's upload URL is invalid, also after a token of the same name was added.
     env.ok(["token", "rm", "first"]);
     assert_eq!(client.send(&hrefs[2], &files[2]).status, 403);
     token(&env, "first");

@@ -1,4 +1,4 @@
-//! What the Hub door accepts from clients that write, and what it refuses: whole versions, or nothing.
+//! What the Hub door accepts from clients that write, and what it refuses: complete versions, or nothing.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::server::{Answer, Connection, Server};
 
 pub(crate) const REPO: &str = "/project/demo/api/models/org/new";
 
-/// A client that speaks as those of a Hub do.
+/// A client that speaks like Hub clients.
 pub(crate) struct Client {
     connection: Connection,
     agent: &'static str,
@@ -33,7 +33,7 @@ impl Client {
         }
     }
 
-    /// Who asks, as a line of a head.
+    /// The Authorization header.
     fn known(&self) -> String {
         let token = self.token.as_ref();
         token.map_or_else(String::new, |token| {
@@ -52,7 +52,7 @@ impl Client {
         self.post("/project/demo/api/repos/create", body.to_string())
     }
 
-    /// Announces a file; where it is to be sent, if it is.
+    /// Announces a file. Returns the upload URL, if the file is to be sent.
     pub(crate) fn announce(&mut self, oid: &str, size: usize) -> Option<String> {
         let body = json!({
             "operation": "upload", "transfers": ["basic", "multipart"], "objects": [{"oid": oid, "size": size}], "hash_algo": "sha256",
@@ -95,7 +95,7 @@ pub(crate) fn header(parent: Option<&str>) -> Value {
     json!({"key": "header", "value": value})
 }
 
-/// A file within a commit: base64 by hand, as somebody else would make it.
+/// A file within a commit, with base64 written by hand to be independent of the server's code.
 pub(crate) fn file(path: &str, bytes: &[u8]) -> Value {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut content = String::new();
@@ -184,7 +184,7 @@ fn a_repo_is_made_filled_and_read_back() {
         let answer = server.get(&format!("/project/demo/org/new/resolve/{commit}/{path}"));
         assert!(answer.status == 200 && answer.body == *bytes, "{path}");
     }
-    // A copy inside the repo, and what goes.
+    // A copy inside of the repo, and deletions.
     let copied = [
         header(Some(&commit)),
         lfs("copy.bin", &oid),
@@ -231,7 +231,7 @@ fn what_is_there_is_known_before_it_is_sent() {
         (&json!(git_name(b"same\n")), &json!(sha256(b"data")))
     );
     assert_eq!(told[2].get("oid"), None);
-    // Those that send large files by Xet alone send them within the commit, up to a size.
+    // Clients that send large files only by Xet send files up to a limit within the commit.
     client.agent = "unknown/None; hf_hub/2.4.0; python/3.11.2";
     let told = ask(&mut client, 20_000_000);
     assert_eq!([0, 1, 2].map(|at| mode(&told, at)), ["regular"; 3]);
@@ -322,7 +322,7 @@ fn a_commit_that_is_wrong_leaves_nothing() {
         header(None).to_string(),
     );
     assert_eq!(pull.status, 403);
-    // One that is cut within a file.
+    // A commit that is truncated inside of a file.
     let body = format!("{}\n{}", header(None), file("cut", &[b'x'; 100_000]));
     let cut = &body.as_bytes()[..body.len() / 2];
     let mut connection = server.connect();
@@ -363,7 +363,7 @@ fn an_upload_is_what_was_announced_or_nothing() {
         assert_ne!(forged, href);
         assert_eq!(client.send(&forged, &bytes).status, 403, "{forged}");
     }
-    // One that breaks off, and one that is longer than it says, in chunks.
+    // An upload that breaks off, and a chunked one that is longer than announced.
     let mut connection = server.connect();
     connection.send(
         format!("PUT {href} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nabc")
@@ -439,7 +439,7 @@ fn a_server_that_is_killed_leaves_the_old_version_and_another_one_goes_on() {
     server.signal(rustix::process::Signal::KILL);
     assert_eq!((server.code(), versions(&env)), (None, 1));
 
-    // What one server took, another one knows of at once.
+    // Another server knows the upload at once.
     assert_eq!(client.send(&href, &bytes).status, 200);
     let second = Server::start(&env, &[]);
     let mut other = Client::new(&second);

@@ -1,9 +1,9 @@
 //! A store of very many versions for `tests/run versions`: refs and versions in the log, all of one tree, which was put
-//! before as `project/first/tree`. What is said of each version does not compress, as ids do not.
+//! before as `project/first/tree`. The messages of versions are incompressible, like ids.
 //!
-//! `many_versions make DIR REFS VERSIONS` makes them, `many_versions far DIR` opens the store as a bucket is, and counts;
-//! `many_versions commit DIR REF SECONDS MILLIS` pins and unpins a ref so long, and says how often; unless MILLIS is 0,
-//! through requests that take so long each, as those to a bucket do.
+//! `many_versions make DIR REFS VERSIONS` makes them. `many_versions far DIR` opens the store like a bucket, and
+//! counts. `many_versions commit DIR REF SECONDS MILLIS` pins and unpins a ref for SECONDS, and prints how often.
+//! Unless MILLIS is 0, each request takes that long, as with a bucket.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -22,9 +22,9 @@ use store::remote::{Created, ObjectInfo, Objects, Read, Upload, Write};
 use store::{Host, Result, Store, log};
 use support::Random;
 
-/// Namespaces of the refs.
+/// Number of namespaces.
 const NAMESPACES: u64 = 100;
-/// Versions that one log entry sets.
+/// Versions per log entry.
 const AT_ONCE: u64 = 10_000;
 
 fn main() {
@@ -72,10 +72,10 @@ fn make(dir: &Path, refs: u64, versions: u64) {
             Ok(changes.clone())
         });
         assert!(committed.unwrap().unwrap().checkpoint.is_none());
-        // What the next process does: it goes on from the checkpoint.
+        // Continues from the checkpoint, as the next process would.
         state = store.state().unwrap();
     }
-    // Entries as small as those of a store in use, up to the next checkpoint.
+    // Small entries, as in a store in use, up to the next checkpoint.
     let mut pinned = false;
     while !state.number.is_multiple_of(log::CHECKPOINT_EVERY) {
         pinned = !pinned;
@@ -123,11 +123,11 @@ fn commit(dir: &Path, number: u64, secs: u64, delay: Duration) {
     println!("{count}");
 }
 
-/// A directory that is read as a bucket is, and counts requests and bytes.
+/// A directory that is read like a bucket, and counts requests and bytes.
 #[derive(Debug)]
 struct Bucket {
     objects: Objects,
-    /// What each request takes longer.
+    /// The additional time of each request.
     delay: Duration,
     requests: AtomicU64,
     bytes: AtomicU64,
@@ -143,7 +143,7 @@ impl Bucket {
         }
     }
 
-    /// Those of one call go side by side.
+    /// The requests of one call are parallel, so they wait once.
     fn wait(&self) {
         std::thread::sleep(self.delay);
     }

@@ -1,4 +1,4 @@
-//! Bundles: what is opened lists objects within the file, and gives each in its length or an error.
+//! Bundles: an opened bundle lists objects inside of the file, and returns each in its length or an error.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use store::remote::{Options, Read, open};
 
 use super::seal;
 
-/// Whether anything was accepted.
+/// Returns whether anything was accepted.
 pub fn run(data: &[u8]) -> bool {
     let place = place();
     let mut accepted = false;
@@ -17,14 +17,14 @@ pub fn run(data: &[u8]) -> bool {
             read(&*objects, bytes.len() as u64);
             accepted = true;
         }
-        // Who reads leaves nothing in it.
+        // Reading does not change the file.
         assert_eq!(std::fs::read(&place).unwrap(), bytes);
     }
     std::fs::remove_file(place).unwrap();
     accepted
 }
 
-/// A file of this thread's own, in memory where there is such a place.
+/// A file for this thread, in memory if possible.
 fn place() -> PathBuf {
     let (process, thread) = (std::process::id(), std::thread::current().id());
     let memory = PathBuf::from("/dev/shm");

@@ -1,10 +1,10 @@
-//! Checkpoints: what is accepted is written back the same.
+//! Checkpoints: an accepted checkpoint is the same after it is written again.
 
 use store::format::State;
 
 use super::seal;
 
-/// Whether anything was accepted.
+/// Returns whether anything was accepted.
 pub fn run(data: &[u8]) -> bool {
     let mut accepted = false;
     for bytes in [data, &seal::checkpoint(data)] {

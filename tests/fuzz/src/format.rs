@@ -1,10 +1,10 @@
-//! The object `format`: what is accepted is written back the same, or not at all.
+//! The object `format`: an accepted object is the same after it is written again, or is never written.
 
 use store::format::Format;
 
 use super::seal;
 
-/// Whether anything was accepted.
+/// Returns whether anything was accepted.
 pub fn run(data: &[u8]) -> bool {
     let mut accepted = false;
     for bytes in [data, &seal::text(data)] {
@@ -12,7 +12,7 @@ pub fn run(data: &[u8]) -> bool {
             accepted = true;
             match format.encode() {
                 Ok(again) => assert_eq!(Format::decode(&again).unwrap(), format),
-                // What is not understood in full is read, and never written.
+                // An object that is not fully understood is only read.
                 Err(_) => assert!(format.check_writable().is_err()),
             }
         }

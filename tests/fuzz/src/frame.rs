@@ -1,9 +1,9 @@
-//! Stored frames: never more bytes than were announced, whatever the codec makes of them.
+//! Stored frames: decoding never produces more bytes than announced, with any codec.
 
 use store::ChunkId;
 use store::codec::{Bases, Decoder, DeltaBase, Elements, Encoder, LEVEL};
 
-/// Whatever is asked for, these bytes.
+/// Returns these bytes for every chunk.
 struct Held<'h>(&'h [u8]);
 
 impl Bases for Held<'_> {
@@ -13,7 +13,7 @@ impl Bases for Held<'_> {
     }
 }
 
-/// Whether anything was accepted.
+/// Returns whether anything was accepted.
 pub fn run(data: &[u8]) -> bool {
     let Some((len, frame)) = data.split_first_chunk() else {
         return false;
@@ -39,7 +39,7 @@ pub fn run(data: &[u8]) -> bool {
     accepted
 }
 
-/// The first half of the input as its difference to the second.
+/// Encodes the first half of the input as a delta of the second half, and decodes it.
 fn delta(data: &[u8], decoder: &mut Decoder) {
     let Some((layout, data)) = data.split_first() else {
         return;

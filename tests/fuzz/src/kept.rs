@@ -1,8 +1,8 @@
-//! Modes, owners and extended attributes: what is accepted has no other spelling.
+//! Modes, owners and extended attributes: accepted input has no other encoding.
 
 use store::format::{Keep, decode_kept};
 
-/// Whether anything was accepted.
+/// Returns whether anything was accepted.
 pub fn run(data: &[u8]) -> bool {
     let mut accepted = false;
     for keep in Keep::ALL {

@@ -1,7 +1,7 @@
-//! What each fuzz target does with its input: a target is a module here, and a binary in `targets/`.
+//! The fuzz targets: each is a module here, and a binary in `targets/`.
 //!
-//! `run` panics where a decoder breaks its word, and says whether it accepted anything. `tests/formats/dice.rs` compiles
-//! this file, too, and needs no fuzzer.
+//! `run` panics if a decoder breaks an invariant, and returns whether it accepted anything. `tests/formats/dice.rs`
+//! also compiles this file, and needs no fuzzer.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

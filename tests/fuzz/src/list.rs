@@ -1,8 +1,8 @@
-//! List nodes: what is accepted has no other spelling.
+//! List nodes: accepted input has no other encoding.
 
 use store::format::ListNode;
 
-/// Whether anything was accepted.
+/// Returns whether anything was accepted.
 pub fn run(data: &[u8]) -> bool {
     let Ok(node) = ListNode::decode("x", data) else {
         return false;

@@ -1,10 +1,10 @@
-//! Log entries: what is accepted is written back the same, and folds in whole or not at all.
+//! Log entries: an accepted entry is the same after it is written again, and is applied whole or not at all.
 
 use store::format::{LogEntry, ReadAs, State};
 
 use super::seal;
 
-/// Whether anything was accepted.
+/// Returns whether anything was accepted.
 pub fn run(data: &[u8]) -> bool {
     let mut accepted = false;
     for bytes in [data, &seal::text(data)] {
@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) -> bool {
     accepted
 }
 
-/// Folds the entry in twice, under the next number, so that its changes meet each other.
+/// Applies the entry twice, the second time with the next number, so that its changes conflict.
 fn fold(mut entry: LogEntry) {
     let mut state = State::default();
     for number in 1..=2 {

@@ -1,11 +1,11 @@
-//! Names as people write them, and keys: what is accepted is printed the same.
+//! Names as people write them, and keys: an accepted name is printed the same.
 
 use store::format::{
     RefSpec, Target, checkpoint_key, log_key, pack_key, parse_checkpoint_key, parse_log_key,
     parse_pack_key, parse_segment_key, segment_key,
 };
 
-/// Whether anything was accepted.
+/// Returns whether anything was accepted.
 pub fn run(data: &[u8]) -> bool {
     let mut accepted = false;
     if let Ok(spec) = RefSpec::parse(data) {

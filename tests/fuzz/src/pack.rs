@@ -1,11 +1,11 @@
-//! Packs as they are read without a segment: header, trailer, table.
+//! Packs, read without a segment: header, trailer, table.
 
 use store::Result;
 use store::format::{PackHeader, PackTable, PackTrailer};
 
 use super::seal;
 
-/// Whether anything was accepted.
+/// Returns whether anything was accepted.
 pub fn run(data: &[u8]) -> bool {
     let mut accepted = false;
     for bytes in [data, &seal::pack(data)] {

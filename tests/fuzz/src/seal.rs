@@ -1,6 +1,6 @@
-//! Makes checksums right again, so that fuzzing reaches what lies behind them.
+//! Corrects checksums, so that fuzzing reaches the code after them.
 //!
-//! Every target decodes its input twice: as it is, and with right checksums.
+//! Every target decodes its input twice: unchanged, and with right checksums.
 
 /// The first line of `data`, sealed.
 pub fn text(data: &[u8]) -> Vec<u8> {
@@ -9,7 +9,7 @@ pub fn text(data: &[u8]) -> Vec<u8> {
     [text, line.as_bytes()].concat()
 }
 
-/// `text` as one frame of zstd with raw blocks.
+/// Wraps `text` in one zstd frame with raw blocks.
 pub fn compressed(text: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x58];
     let mut blocks = text.chunks(1 << 17).peekable();
@@ -21,7 +21,7 @@ pub fn compressed(text: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A pack whose trailer has the right checksum, as far as it says where the table is.
+/// Corrects the checksum in the trailer of a pack, if the trailer says where the table is.
 pub fn pack(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     let Some(trailer) = bytes.len().checked_sub(64).filter(|at| *at >= 80) else {
@@ -38,7 +38,7 @@ pub fn pack(data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A segment whose header and trailer have the right checksums.
+/// Corrects the checksums in the header and the trailer of a segment.
 pub fn segment(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     let Some(trailer) = bytes.len().checked_sub(40).filter(|at| *at >= 96) else {
@@ -51,7 +51,7 @@ pub fn segment(data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A bundle whose ends and heads have the right sums, as far as its lengths lead from one to the next.
+/// Corrects the checksums of a bundle's ends and record heads, as far as the lengths lead from one to the next.
 pub fn bundle(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     let sum =
@@ -79,7 +79,7 @@ pub fn bundle(data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A checkpoint whose head is the first line of `data`, and whose one block of rows is the rest.
+/// A checkpoint with the first line of `data` as its head, and one block of rows from the rest.
 pub fn checkpoint(data: &[u8]) -> Vec<u8> {
     let mut parts = data.splitn(2, |byte| *byte == b'\n');
     let (head, rows) = (

@@ -1,11 +1,11 @@
-//! Segments: lookups in garbage find nothing or a position within; what verifies finds all its chunks.
+//! Segments: lookups in garbage find nothing or a position in range; a segment that verifies finds all its chunks.
 
 use store::ChunkId;
 use store::format::SegmentLayout;
 
 use super::seal;
 
-/// Whether anything was accepted.
+/// Returns whether anything was accepted.
 pub fn run(data: &[u8]) -> bool {
     let mut accepted = false;
     for bytes in [data, &seal::segment(data)] {
@@ -16,7 +16,7 @@ pub fn run(data: &[u8]) -> bool {
     accepted
 }
 
-/// Whether it verifies.
+/// Looks up all positions. Returns whether the segment verifies.
 fn look_up(layout: &SegmentLayout, bytes: &[u8]) -> bool {
     let verified = layout.verify(bytes).is_ok();
     for position in 0..layout.chunks() {

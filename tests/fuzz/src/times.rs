@@ -1,8 +1,8 @@
-//! Times: what is accepted has no other spelling, and means the same when it arrives in pieces.
+//! Times: accepted input has no other encoding, and means the same when it arrives in pieces.
 
 use store::format::{Time, TimesDecoder, TimesEncoder, decode_times};
 
-/// Whether anything was accepted.
+/// Returns whether anything was accepted.
 pub fn run(data: &[u8]) -> bool {
     let Ok(times) = decode_times("x", data) else {
         return false;

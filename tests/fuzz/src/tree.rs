@@ -1,8 +1,8 @@
-//! Trees: what is accepted has no other spelling.
+//! Trees: accepted input has no other encoding.
 
 use store::format::{TreeEncoder, decode_tree};
 
-/// Whether anything was accepted.
+/// Returns whether anything was accepted.
 pub fn run(data: &[u8]) -> bool {
     let Ok(entries) = decode_tree("x", data) else {
         return false;

@@ -1,4 +1,4 @@
-//! Bundles: what is opened lists objects within the file, and gives each in its length or an error.
+//! Bundles: an opened bundle lists objects inside of the file, and returns each in its length or an error.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

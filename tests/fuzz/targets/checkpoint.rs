@@ -1,4 +1,4 @@
-//! Checkpoints: what is accepted is written back the same.
+//! Checkpoints: an accepted checkpoint is the same after it is written again.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

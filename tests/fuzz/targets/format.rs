@@ -1,4 +1,4 @@
-//! The object `format`: what is accepted is written back the same, or not at all.
+//! The object `format`: an accepted object is the same after it is written again, or is never written.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

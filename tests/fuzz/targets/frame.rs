@@ -1,4 +1,4 @@
-//! Stored frames: never more bytes than were announced, whatever the codec makes of them.
+//! Stored frames: decoding never produces more bytes than announced, with any codec.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

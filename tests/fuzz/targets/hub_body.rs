@@ -1,4 +1,4 @@
-//! Bodies of questions at the Hub door, and cursors of its pages.
+//! Bodies of requests at the Hub door, and cursors of its pages.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

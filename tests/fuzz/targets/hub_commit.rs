@@ -1,4 +1,4 @@
-//! Commits of clients of a Hub: the same in whatever pieces they come.
+//! Commits of Hub clients: they mean the same however the body is split.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

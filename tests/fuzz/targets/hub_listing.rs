@@ -1,4 +1,4 @@
-//! What an upstream says is in a commit: what is accepted is inside of a tree, and has one meaning.
+//! Listings of an upstream: accepted ones stay inside of a tree, and have one meaning.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! Paths of requests at the Hub door: what is accepted is a repo that a Hub would name so.
+//! Paths of requests at the Hub door: an accepted repo id is one that a Hub would accept.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! Modes and owners: what is accepted has no other spelling.
+//! Modes, owners and extended attributes: accepted input has no other encoding.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

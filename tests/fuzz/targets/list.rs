@@ -1,4 +1,4 @@
-//! List nodes: what is accepted has no other spelling.
+//! List nodes: accepted input has no other encoding.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! Log entries: what is accepted is written back the same, and folds in whole or not at all.
+//! Log entries: an accepted entry is the same after it is written again, and is applied whole or not at all.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

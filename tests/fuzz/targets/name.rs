@@ -1,4 +1,4 @@
-//! Names as people write them, and keys: what is accepted is printed the same.
+//! Names as people write them, and keys: an accepted name is printed the same.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! Packs as they are read without a segment: header, trailer, table.
+//! Packs, read without a segment: header, trailer, table.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

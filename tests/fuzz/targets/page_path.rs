@@ -1,4 +1,4 @@
-//! Paths of the pages: each one's own link leads to it again.
+//! Paths of pages: the link to an accepted page leads to the same page.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! Requests for S3: no signature is right that was not made with the secret.
+//! S3 requests: a signature is never accepted unless it was made with the secret.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

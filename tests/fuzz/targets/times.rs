@@ -1,4 +1,4 @@
-//! Times: what is accepted has no other spelling, and means the same when it arrives in pieces.
+//! Times: accepted input has no other encoding, and means the same when it arrives in pieces.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

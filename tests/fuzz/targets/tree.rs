@@ -1,4 +1,4 @@
-//! Trees: what is accepted has no other spelling.
+//! Trees: accepted input has no other encoding.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

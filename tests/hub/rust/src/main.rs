@@ -1,7 +1,7 @@
-//! What the Rust crate `hf-hub` does at an endpoint. Prints one JSON object: step -> "ok" or the error.
+//! Exercises the Rust crate `hf-hub` with an endpoint. Prints one JSON object: step -> "ok" or the error.
 //!
-//! hub-rust GENERATION STEP...   HF_HOME, HF_ENDPOINT and HF_TOKEN are the caller's, and read by the crate itself where it
-//! does. Nothing of it is replaced or patched.
+//! hub-rust GENERATION STEP...   The caller sets HF_HOME, HF_ENDPOINT and HF_TOKEN, which the crate reads itself if it
+//! can. Nothing in it is replaced or patched.
 
 mod one;
 mod zero;
@@ -37,13 +37,13 @@ impl Repo {
 pub(crate) trait Client {
     /// The commit of a revision, and its files.
     fn files(&self, repo: &Repo) -> Outcome<(String, Vec<String>)>;
-    /// One file, in the cache.
+    /// Downloads one file to the cache.
     fn get(&self, repo: &Repo, file: &str) -> Outcome<PathBuf>;
-    /// All of these files of a repo; where they are.
+    /// Downloads these files of a repo. Returns their directory.
     fn all(&self, repo: &Repo, files: &[String]) -> Outcome<PathBuf>;
-    /// Whether it asks for a file of this name as it is called.
+    /// Whether the crate can request a file with this name.
     fn can_name(&self, file: &str) -> bool;
-    /// Whether an error says that what was asked for does not exist, or is hidden from the one who asks.
+    /// Whether the error says that the requested object does not exist, or is hidden from the caller.
     fn is_refusal(&self, error: &(dyn Error + 'static)) -> bool;
 }
 
@@ -58,7 +58,7 @@ fn expect(holds: bool, what: &str) -> Outcome<()> {
     }
 }
 
-/// That a repo has the files of a directory, byte for byte.
+/// Checks that a repo has the files of a directory, byte for byte.
 fn same(client: &dyn Client, repo: &Repo, place: &str) -> Outcome<()> {
     let source = Path::new(&variable("SOURCE")).join(place);
     let (_, listed) = client.files(repo)?;
@@ -83,7 +83,7 @@ fn same(client: &dyn Client, repo: &Repo, place: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Paths of the files below a directory.
+/// The paths of the files below a directory.
 fn names(root: &Path, dir: &Path) -> Outcome<BTreeSet<String>> {
     let mut all = BTreeSet::new();
     for entry in std::fs::read_dir(dir)? {
@@ -138,7 +138,7 @@ fn step(client: &dyn Client, name: &str) -> Outcome<()> {
             )?;
             refused(client, "a revision", client.files(&none))
         }
-        // One that others may read.
+        // A repo that others may read.
         "refused" => {
             refused(client, "a repo", client.files(&main(MODEL)))?;
             refused(client, "a file", client.get(&main(MODEL), "config.json"))

@@ -10,7 +10,7 @@ use crate::{Client, Outcome, Repo};
 
 struct One(HFClientSync);
 
-/// By the variables that it reads itself.
+/// A client that reads its variables itself.
 pub(crate) fn client() -> Outcome<Box<dyn Client>> {
     Ok(Box::new(One(HFClientSync::new()?)))
 }

@@ -1,4 +1,4 @@
-//! Generation 0: asks for the first byte of a file to learn of it, and puts names into URLs as they are.
+//! Generation 0: requests the first byte of a file to learn its properties, and puts names into URLs without escapes.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::{Client, Outcome, Repo};
 
 struct Zero(Api);
 
-/// By the variables that it reads itself; of tokens it knows only files.
+/// A client that reads its variables itself. It reads tokens only from files, so the token is passed to it.
 pub(crate) fn client() -> Outcome<Box<dyn Client>> {
     let token = std::env::var("HF_TOKEN")
         .ok()
