@@ -272,8 +272,8 @@ fn what_no_listing_showed_is_deleted_before_it_is_forgotten() {
     assert!(!exists(&*remote, id), "forgotten and still there");
 }
 
-/// A live segment names a condemned pack beside a live one. The chunks of the condemned pack are not offered only while
-/// it is condemned, so it must not be forgotten.
+/// A live segment names a condemned pack beside a live one. The chunks of the condemned pack are withheld only while it
+/// is condemned, so the pack must not be forgotten.
 #[test]
 fn a_pack_that_a_live_segment_names_is_never_forgotten() {
     let mut world = world();

@@ -109,7 +109,7 @@ fn generation(version: &str) {
         std::fs::read_to_string(env.path(main)).unwrap()
     };
     assert_eq!(commit("one"), commit("two"));
-    // This one was downloaded to a user's directory, so the cache has its ref and no files.
+    // This repository was downloaded to a user's directory, so the cache has its ref and no files.
     let downloaded = server.ask(&format!(
         "GET /project/saved/api/models/org/by-command\nAuthorization: Bearer {token}"
     ));

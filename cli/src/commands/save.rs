@@ -195,7 +195,7 @@ fn is_out_of_reach(error: &Error, dir: &Path, context: &Context) -> bool {
         Kind::NotFound => dir.is_dir() && is_store_gone(context),
         // Somebody has to decide which copy of the store is right; the save waits for that.
         Kind::Corrupt => matches!(error.remedy(), Some(Remedy::AcceptRollback { .. })),
-        // A quota is what the store says, and it answers.
+        // A store that reports an exceeded quota is within reach.
         Kind::Denied => failure::is_for_want_of_rights(error) && std::fs::read_dir(dir).is_ok(),
         _ => false,
     }
@@ -301,7 +301,7 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
     })
 }
 
-/// What a put would do: it writes nothing.
+/// Returns what a put would do, without writing anything.
 pub(crate) fn tried(
     store: &Store,
     request: &PutRequest,
@@ -314,7 +314,7 @@ pub(crate) fn tried(
     store::put(store, &request, progress)
 }
 
-/// Saves, or finds that there is nothing to save: who may only read the store has lost nothing then.
+/// Saves a directory. Without the right to write, succeeds if there is nothing to save, since nothing is lost then.
 pub(crate) fn put_or_nothing(
     store: &Store,
     request: &PutRequest,

@@ -27,7 +27,7 @@ struct Told<'e> {
     exit_code: u8,
 }
 
-/// Whether a right is missing, and no room that somebody may have.
+/// Whether a request was denied because a right is missing, and not because a quota is exceeded.
 pub(crate) fn is_for_want_of_rights(error: &Error) -> bool {
     error.kind() == Kind::Denied && error.remedy() != Some(&Remedy::DropOrRaiseQuota)
 }

@@ -52,13 +52,13 @@ struct One {
     push: Option<(RefName, push::How)>,
     /// Entries that were complete when the command began.
     ready: BTreeSet<Vec<u8>>,
-    /// Those of them that came from a ref.
+    /// Entries in `ready` that came from a ref.
     pulled: BTreeSet<Vec<u8>>,
-    /// Records which of them the command reads; `None` if that cannot be observed.
+    /// Records which entries in `ready` the command reads; `None` if that cannot be observed.
     uses: RefCell<Option<Uses>>,
 }
 
-/// What a machine reads.
+/// The JSON form of the report.
 #[derive(Serialize)]
 struct Report {
     profile: String,
@@ -268,7 +268,7 @@ impl One {
         before.map(drop)
     }
 
-    /// What was complete before, if anything came.
+    /// Pulls the cache from its refs. Returns the entries that were complete before; `None` if nothing was pulled.
     fn pull(&mut self, reader: &Reader<'_>, context: &Context) -> Result<Option<Entries>> {
         if let Some((cache, below)) = self.within.clone() {
             self.drop_broken(reader, (&cache, &below), context)?;

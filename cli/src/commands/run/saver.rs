@@ -243,7 +243,8 @@ impl Rhythm<'_> {
         }
     }
 
-    /// Of the caches from `at` on the first one that has something to save; behind the last one, what was compiled.
+    /// Begins to save the first cache from `at` on that has something to save. After the last cache, begins to push the
+    /// compile caches.
     fn begin(&mut self, at: usize, looked: Option<Looked>) {
         let caches = self.saver.caches.iter().skip(at);
         let at = at + caches.take_while(|cache| cache.is_all_apart()).count();
@@ -256,7 +257,7 @@ impl Rhythm<'_> {
         }
     }
 
-    /// Stops a running save: the last one saves everything.
+    /// Stops a running save: the last save, after the command, saves everything.
     pub(super) fn finish(self) {
         if let Some(pushing) = self.pushing {
             pushing.stop();

@@ -56,7 +56,7 @@ pub(super) struct Publisher<'p> {
     last: Option<Last>,
     /// Checkpoints that were published and dropped since.
     gone: Gone,
-    /// Names of checkpoints that probably were.
+    /// Names of checkpoints that were probably published and dropped.
     supposed: BTreeSet<String>,
     /// Titles of checkpoints that were published, or are older than a published one.
     known: BTreeSet<String>,

@@ -69,14 +69,14 @@ pub fn listing(data: &[u8]) -> bool {
     accepted
 }
 
-/// Bodies of questions, and cursors of pages: what names a file that comes is a hash, and a cursor is the hex of a path.
+/// Bodies of requests, and cursors of listings. The oid of an announced file is a hash, and a cursor is a path in hex.
 pub fn body(data: &[u8]) -> bool {
     let objects = announced(data);
     let mut oids = objects.iter().flatten().map(|(oid, _)| oid.as_bytes());
     assert!(oids.all(|oid| oid.len() == 64 && oid.iter().all(u8::is_ascii_hexdigit)));
     let planned = parse::<Preupload>(data).ok();
     for file in planned.iter().flat_map(|planned| &planned.files) {
-        // Large or not: it comes back.
+        // Must not panic; either answer is right.
         let _large = [true, false].map(|is_xet_only| file.goes_by_lfs(is_xet_only));
     }
     let cursor = std::str::from_utf8(data).ok();

@@ -1,4 +1,4 @@
-//! The paths of the pages, for fuzzing alone.
+//! The paths of the pages, for fuzzing only.
 #![allow(
     clippy::unwrap_used,
     missing_docs,
@@ -10,7 +10,8 @@ use store::RefSpec;
 
 use crate::serve::page::route::{Links, PagePlace};
 
-/// Paths of pages, a first line, below it what a proxy says: a page's own link leads to it again, and to this host.
+/// The path of a page, then optionally a newline and the `X-Forwarded-Prefix` of a proxy. The link to an accepted page
+/// leads to the same page, and stays on this host.
 pub fn path(data: &[u8]) -> bool {
     let Ok(asked) = std::str::from_utf8(data) else {
         return false;
@@ -47,7 +48,7 @@ pub fn path(data: &[u8]) -> bool {
     true
 }
 
-/// The version, if it is named by its number.
+/// The version number, if `spec` names the version by its number.
 fn number(spec: &RefSpec) -> Option<u64> {
     spec.version.as_ref()?.to_string().parse().ok()
 }
