@@ -335,7 +335,7 @@ fn what_is_odd_but_right_is_taken_and_told() {
     let home = dir.path().join("home");
     let cache = hub::cache(&home, 6, Generation::Listed);
     let snapshot = snapshot(&cache);
-    // What clients leave that download to a user's directory: a newer commit, and a ref of another repository.
+    // Clients that download to a user's directory leave a newer commit, and a ref of another repository.
     fs::write(cache.repo.join("refs/main"), "1".repeat(40)).unwrap();
     hub::ref_alone(&home, "models--org--elsewhere");
     fs::remove_file(snapshot.join("poetry.lock")).unwrap();

@@ -191,7 +191,7 @@ pub fn settings(environment: &TestEnvironment) -> insta::Settings {
             r"(new [\d.]+ [kMGT]?B), stored \d[\d.]* k?B( \([\d.]+ % of its size\))?",
             "$1, stored [SIZE]",
         ),
-        // So does the number of bytes read.
+        // How many bytes are read depends on which files count as unchanged.
         (r"read \d[\d.]* [kMGT]?B, ", "read [SIZE], "),
         // Whether a file counts as unchanged depends on the time since it was written.
         (r", \d+ files? unchanged", ""),
@@ -199,7 +199,7 @@ pub fn settings(environment: &TestEnvironment) -> insta::Settings {
         (r#""stored_bytes":\d+"#, "\"stored_bytes\":[SIZE]"),
         (r#""secs":[\d.e-]+"#, "\"secs\":[SECS]"),
         (r"store \d+\.\d+\.\d+", "store [VERSION]"),
-        // Every object of `--json` has it; tests/cli/json.rs looks.
+        // Every object of `--json` has this field, as tests/cli/json.rs checks.
         (r#""schema":1,"#, ""),
     ] {
         settings.add_filter(what, stand_in);

@@ -29,7 +29,7 @@ pub(crate) struct Spool {
     seen: watch::Sender<Seen>,
 }
 
-/// What its readers know.
+/// The state that readers of a spool see.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     /// The number of readable bytes.

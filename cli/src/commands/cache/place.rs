@@ -31,14 +31,14 @@ pub(super) struct Stage {
 impl Stage {
     pub(super) fn new(root: &Path) -> Result<Self> {
         for dead in left(root) {
-            // One that cannot be removed takes space; `store cache clean` names it.
+            // A directory that cannot be removed takes space; `store cache clean` names it.
             drop(std::fs::remove_dir_all(dead));
         }
         let failed = |source| Error::io("make a directory in", root, source);
         let dir = tempfile::Builder::new().prefix(STAGE).tempdir_in(root);
         let dir = dir.map_err(failed)?;
         let held = File::open(dir.path()).map_err(failed)?;
-        // On a file system without locks, only its age shows whether a directory is in use.
+        // On a file system without locks, only the directory's age shows whether it is in use.
         let _unlocked = flock(&held, FlockOperation::NonBlockingLockExclusive);
         Ok(Self { dir, _held: held })
     }

@@ -107,7 +107,7 @@ pub(super) fn pull(
 }
 
 impl PullReport {
-    /// Chooses the entries that are complete in the ref, not complete here, and not in work.
+    /// Chooses the entries that are complete in the ref, not complete here, and not worked on by a process.
     fn choose(
         &mut self,
         stored: &Entries,

@@ -18,7 +18,7 @@ use super::place::STAGE;
 use super::profile::Profile;
 
 /// How far access times are set back. Setting a time changes the file's ctime, and so the next access updates the
-/// access time even with `relatime`. One hour is too little for a host's cleaner of unused files.
+/// access time even with `relatime`. One hour is too short to make a cleaner of unused files delete them.
 const BACK: Duration = Duration::from_secs(60 * 60);
 
 /// Entries whose access times were set back.

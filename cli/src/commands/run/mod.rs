@@ -300,7 +300,7 @@ fn cache_of(kind: &str, name: &str) -> Result<RefName> {
         .map_err(|error| error.within(format!("--{kind} {name}")))
 }
 
-/// Copies and makes the caches. One that is not needed and fails is skipped with a warning.
+/// Copies and makes the caches. A cache that is not needed and fails is skipped with a warning.
 fn prepare(
     reader: &mut Reader<'_>,
     args: &Args,

@@ -45,7 +45,7 @@ pub(super) fn print(context: &Context, report: &SummaryReport) -> Result<()> {
     })
 }
 
-/// Two fields.
+/// Two fields: the bytes and the stored bytes.
 fn share(told: Option<&Share>) -> String {
     told.map_or_else(
         || ",".to_owned(),
@@ -53,7 +53,7 @@ fn share(told: Option<&Share>) -> String {
     )
 }
 
-/// Three fields.
+/// Three fields: the user, the host and the last use.
 fn used(user: Option<&String>, host: Option<&String>, last_use: Option<Date>) -> String {
     let [user, host] = [user, host].map(|name| name.map(|name| field(name)));
     format!(

@@ -83,7 +83,7 @@ impl Known {
     /// Stores hashes that were computed elsewhere.
     pub(crate) fn learn(&self, content: &Content, hashes: Hashes) {
         if self.look_up(content).is_none() {
-            // As above.
+            // If writing fails, the next server computes them.
             let _kept = self.keep(content, &hashes);
             self.remember(content, hashes);
         }

@@ -303,7 +303,7 @@ impl Door for Hub {
 
     async fn answer(&self, head: &Parts, asked: &mut Asked) -> Answer {
         if head.headers.get_all(AUTHORIZATION).iter().count() > 1 {
-            // A proxy may have checked the other one.
+            // A proxy may have checked another one than this server would use.
             return Fault::bad("more than one Authorization").into();
         }
         let authorization = head.headers.get(AUTHORIZATION);

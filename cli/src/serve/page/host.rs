@@ -99,7 +99,7 @@ impl View<'_> {
             .collect()
     }
 
-    /// A side of a job: its name. A place without a name is shown only to callers who see everything.
+    /// The name of one side of a job. A place without a name is shown only to callers who see everything.
     fn side(&self, text: &str) -> Name {
         let is_name = |one: &ClusterFacts| one.name == text;
         match self.sees_all() || self.about.host.clusters.iter().any(is_name) {
@@ -108,7 +108,7 @@ impl View<'_> {
         }
     }
 
-    /// A failure. Its message names places, so only callers who see everything get it.
+    /// The message of a failure. It names places, so only callers who see everything get it.
     fn failure(&self, text: &str) -> Name {
         match self.sees_all() {
             true => Name::of_text(text),

@@ -166,7 +166,7 @@ impl Page {
     /// The caller. Browsers send a token as a password.
     fn caller(&self, head: &Parts) -> Outcome<Caller> {
         if head.headers.get_all(AUTHORIZATION).iter().count() > 1 {
-            // A proxy may have checked the other one.
+            // A proxy may have checked another one than this server would use.
             return Err(Fault::Unknown);
         }
         let authorization = text_of(head, AUTHORIZATION);
@@ -184,7 +184,7 @@ fn newest(source: &Source) -> Outcome<Sight> {
     there.and_then(|_| source.newest()).map_err(Fault::Store)
 }
 
-/// What the path of an endpoint is for a browser.
+/// What a browser gets at the path of an endpoint.
 enum Top {
     Store,
     Namespace(Namespace),
