@@ -8,12 +8,23 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use store::{Error, Result};
 
-/// Signals within this time after the first one count as the same request.
-pub(crate) const TOGETHER_TIME: Duration = Duration::from_millis(250);
+/// Signals within this time after the first one count as the same request: `timeout`, terminals and some supervisors signal
+/// both the process and its group.
+const TOGETHER_TIME: Duration = Duration::from_millis(250);
 
-/// The first signal asks to stop in good order, the second one exits at once. Signals that come together count as one:
-/// `timeout`, terminals and some supervisors signal both the process and its group. SIGHUP never counts as the second
-/// one, since a closing terminal and its shell both send it, with any delay.
+/// The same for SIGHUP: a closing terminal and its shell both send it, and the shell may take some seconds.
+const HANGUP_TIME: Duration = Duration::from_secs(10);
+
+/// Whether a signal that arrives this long after the first one is a new request.
+pub(crate) fn is_another(signal: i32, since: Duration) -> bool {
+    let together = match signal {
+        SIGHUP => HANGUP_TIME,
+        _ => TOGETHER_TIME,
+    };
+    since > together
+}
+
+/// The first signal asks to stop in good order, the second one exits at once.
 ///
 /// # Errors
 /// If the system allows no handler, or no thread.
@@ -30,7 +41,7 @@ pub(crate) fn stop_on_signals(are_for_a_command: bool) -> Result<Arc<AtomicBool>
             let mut first: Option<Instant> = None;
             for signal in signals.forever() {
                 let since = first.get_or_insert_with(Instant::now).elapsed();
-                if since > TOGETHER_TIME && signal != SIGHUP {
+                if is_another(signal, since) {
                     signal_hook::low_level::exit(130);
                 }
             }
@@ -59,6 +70,19 @@ fn is_ignored(status: &str, signal: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shell_may_tell_later_that_its_terminal_is_gone() {
+        let secs = Duration::from_secs;
+        for (signal, since, is_other) in [
+            (SIGTERM, Duration::from_millis(200), false),
+            (SIGTERM, secs(1), true),
+            (SIGHUP, secs(9), false),
+            (SIGHUP, secs(11), true),
+        ] {
+            assert_eq!(is_another(signal, since), is_other, "{signal}, {since:?}");
+        }
+    }
 
     #[test]
     fn what_is_ignored_is_said_by_its_bit() {

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use store::{Error, Result};
 
 use crate::host::session::Session;
-use crate::host::signals::{TOGETHER_TIME, hangup};
+use crate::host::signals::{hangup, is_another};
 
 /// The longest time between two checks.
 const LOOK_MAX: Duration = Duration::from_millis(20);
@@ -25,8 +25,10 @@ const NO_PROGRAM: u8 = 126;
 /// Signals that were caught and not forwarded yet.
 pub(super) struct Signals {
     caught: Vec<(i32, Signal, Arc<AtomicBool>)>,
-    /// The last request to stop that was seen.
+    /// The first request to stop that was seen after the command ended, or the last one before.
     asked: Cell<Option<Instant>>,
+    /// Whether there was a further request.
+    is_over: Cell<bool>,
 }
 
 /// A request to stop after the command has ended.
@@ -69,6 +71,7 @@ impl Signals {
         Ok(Self {
             caught: caught.collect::<Result<_>>()?,
             asked: Cell::default(),
+            is_over: Cell::default(),
         })
     }
 
@@ -111,17 +114,27 @@ impl Signals {
     }
 
     /// The request to stop after the command has ended. Terminals, supervisors and `timeout` signal both processes, one
-    /// of them perhaps twice, so a late signal may be the one that ended the command. SIGHUP never counts as a further
-    /// request: a closing terminal and its shell both send it, with any delay.
+    /// of them perhaps twice, so a late signal may be the one that ended the command.
     pub(super) fn asked(&self) -> Asked {
         let (is_hung_up, is_told) = (self.takes(|number| number == SIGHUP), self.takes(ends));
-        if !is_hung_up && !is_told {
-            return Asked::Not;
-        }
-        match self.asked.replace(Some(Instant::now())) {
-            None => Asked::Once,
-            Some(before) if !is_told || before.elapsed() <= TOGETHER_TIME => Asked::Not,
-            Some(_) => Asked::Again,
+        let told = match (is_told, is_hung_up) {
+            (true, _) => Some(SIGTERM),
+            (false, true) => Some(SIGHUP),
+            (false, false) => None,
+        };
+        let before = self.asked.get();
+        match (told, before) {
+            _ if self.is_over.get() => Asked::Again,
+            (None, _) => Asked::Not,
+            (Some(_), None) => {
+                self.asked.set(Some(Instant::now()));
+                Asked::Once
+            }
+            (Some(signal), Some(before)) if is_another(signal, before.elapsed()) => {
+                self.is_over.set(true);
+                Asked::Again
+            }
+            (Some(_), Some(_)) => Asked::Not,
         }
     }
 }
@@ -208,19 +221,30 @@ mod tests {
                 (SIGUSR1, Signal::USR1, Arc::new(AtomicBool::new(true))),
             ],
             asked: Cell::default(),
+            is_over: Cell::default(),
         };
         let ask = || flag.store(true, Ordering::Relaxed);
+        let hang_up = || other.store(true, Ordering::Relaxed);
+        let since = |secs: u64| {
+            let then = Instant::now().checked_sub(Duration::from_secs(secs));
+            signals.asked.set(then);
+        };
         assert_eq!(signals.asked(), Asked::Not);
         ask();
-        other.store(true, Ordering::Relaxed);
+        hang_up();
         assert_eq!(signals.asked(), Asked::Once);
         assert_eq!(signals.asked(), Asked::Not, "two at once are one");
         ask();
         assert_eq!(signals.asked(), Asked::Not, "told twice");
-        std::thread::sleep(TOGETHER_TIME + Duration::from_millis(20));
-        other.store(true, Ordering::Relaxed);
+        since(9);
+        hang_up();
         assert_eq!(signals.asked(), Asked::Not, "a terminal that goes away");
-        std::thread::sleep(TOGETHER_TIME + Duration::from_millis(20));
+        since(11);
+        hang_up();
+        assert_eq!(signals.asked(), Asked::Again, "nobody hangs up so slowly");
+        assert_eq!(signals.asked(), Asked::Again, "for all that is left to do");
+        signals.is_over.set(false);
+        since(1);
         ask();
         assert_eq!(signals.asked(), Asked::Again);
     }

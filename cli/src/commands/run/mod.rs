@@ -31,9 +31,10 @@ use crate::ui::{failure, human, names, remedy};
 /// first save makes.
 ///
 /// The command has the terminal, standard input and standard output. Signals are passed on to it, and its exit code is
-/// that of `store run`. A signal, or a terminal that goes away, does not stop the save that follows; a second signal
-/// does. If the command succeeded but the project's cache could not be saved, the exit code is that of the save. If a team's cache cannot be made, brought
-/// or saved, that is a warning. What could not be saved stays where it is and is on the list of `store save --pending`;
+/// that of `store run`. A signal, or a terminal that goes away, does not stop the save that follows. A second signal
+/// does; a second SIGHUP if it comes more than 10s after the first, since a shell repeats that of its terminal. If the
+/// command succeeded but the project's cache could not be saved, the exit code is that of the save. If a team's cache
+/// cannot be made, brought or saved, that is a warning. What could not be saved stays where it is and is on the list of `store save --pending`;
 /// the next run in its place saves it. Each job needs a base of its own: as long as a run has not ended, another one
 /// with the same base is refused.
 ///
