@@ -308,23 +308,28 @@ fn a_watch_leaves_the_room_that_it_was_told_to() {
         store(&["watch", "out", CKPT, "--once", "--free", &free])
     };
     fill(&mount.path().join("ballast"), 50 << 20);
-    let refused = watch(40 << 20);
-    assert_eq!(refused.code, Some(1), "{refused}");
-    for said in ["are free, expected", "(--free)", "checkpoint-1 takes"] {
-        assert!(refused.stderr.contains(said), "{said}: {refused}");
+    for (free, takes) in [(40_u64 << 20, "takes 21"), (55 << 20, "takes up to 21")] {
+        let refused = watch(free);
+        assert_eq!(refused.code, Some(6), "{refused}");
+        let (_, last) = refused.stderr.split_once("error: ").unwrap();
+        let takes = format!("checkpoint-1: not published: {takes}");
+        let place = place.to_str().unwrap();
+        for said in [&*takes, "are free at", place, "(--free)", "store gc"] {
+            assert!(last.contains(said), "{said}: {refused}");
+        }
     }
     assert_eq!(store(&["history", CKPT]).code, Some(3));
-    let refused = watch(55 << 20);
-    assert_eq!(refused.code, Some(1), "{refused}");
-    assert!(!refused.stderr.contains("checkpoint-1 takes"), "{refused}");
     // Once the same bytes are in the store under another name, the checkpoint takes only a version.
     ok(&["put", "out/checkpoint-1", "project/llama/other"]);
     let done = watch(25 << 20);
     assert_eq!(done.code, Some(0), "{done}");
     env.write("out/checkpoint-2/weights.bin", &noise(25 << 20)[..21 << 20]);
     env.write("out/checkpoint-2/trainer_state.json", "{}");
+    env.write("out/checkpoint-3/trainer_state.json", "{}");
     let refused = watch(29 << 20);
-    assert_eq!(refused.code, Some(1), "{refused}");
+    assert_eq!(refused.code, Some(6), "{refused}");
+    let behind = "checkpoint-3: not published: it comes after checkpoint-2";
+    assert!(refused.stderr.contains(behind), "{refused}");
     let done = watch(25 << 20);
     assert_eq!(done.code, Some(0), "{done}");
 }

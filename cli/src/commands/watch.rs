@@ -54,8 +54,9 @@ const NAP: Duration = Duration::from_millis(50);
 /// --json in lines of its own.
 ///
 /// The command runs until a signal asks it to end, or its terminal goes away, unless `nohup` started it. Then it
-/// publishes what is finished, names what is not, and exits with 6 if there is any such. When it is started again, it continues from what the store has. If the store cannot be
-/// reached, it tries again. A second signal ends it at once.
+/// publishes what is finished, names what is not, and exits with 6 if there is any such. When it is started again, it
+/// continues from what the store has. If the store cannot be reached, it tries again. A second signal ends it at once;
+/// a second SIGHUP if it comes more than 10s after the first.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory that the job writes its checkpoints to

@@ -168,7 +168,10 @@ impl Steps {
             (Verdict::Finished | Verdict::Passed, _) => self.rule.quiet,
             (Verdict::Unknown, Some(settled)) => settled,
             (Verdict::Unknown, None) => return Ok(State::Unknown),
-            (Verdict::Unfinished, _) => return Ok(State::Unfinished(NotYet::Written, None)),
+            (Verdict::Unfinished, _) => {
+                let why = markers::awaited(name, self.rule.done.as_deref());
+                return Ok(State::Unfinished(why, None));
+            }
         };
         let Some(step) = Step::at(&path, mark.as_ref())? else {
             // The step changed or disappeared while it was read.

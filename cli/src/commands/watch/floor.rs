@@ -10,6 +10,10 @@ use store::{Error, PutRequest, Result, Step, Store, Unwatched};
 use crate::commands::save;
 use crate::ui::human;
 
+/// The advice for a checkpoint that leaves too little space.
+pub(super) const MAKE_ROOM: &str = "drop versions with --keep or `store rm`, and run `store gc`, or give a smaller --free; \
+                                    what is left out is published as soon as it fits";
+
 /// The number of bytes to keep free.
 pub(super) struct Floor {
     bytes: u64,
@@ -45,38 +49,35 @@ impl Floor {
         }))
     }
 
-    /// Checks that the space stays free after `step` is stored with `request`. `number` is the newest log entry.
-    pub(super) fn check(
+    /// Why `step`, stored with `request`, would leave too little space, if it would. `number` is the newest log entry.
+    pub(super) fn lacks(
         &mut self,
         store: &Store,
         step: &Step,
         number: u64,
         request: &PutRequest,
-    ) -> Result<()> {
+    ) -> Result<Option<String>> {
         let free = self.free()?;
         if free >= self.bytes.saturating_add(step.bytes) {
-            return Ok(());
+            return Ok(None);
         }
         // If the free space is below the floor already, the size of the checkpoint does not matter.
         let takes = match free < self.bytes {
-            true => 0,
-            false => self.takes(store, step, number, request)?,
+            true => None,
+            false => Some(self.takes(store, step, number, request)?),
         };
-        if free >= self.bytes.saturating_add(takes) {
-            return Ok(());
+        if takes.is_some_and(|takes| free >= self.bytes.saturating_add(takes)) {
+            return Ok(None);
         }
         let url = store.remote().url();
-        let (free, wanted) = (human::bytes(free), human::bytes(self.bytes));
-        let told = match takes {
-            0 => format!("{url}: {free} are free, expected {wanted} (--free)"),
-            takes => format!(
-                "{url}: {free} are free, expected {wanted} (--free) beside the {} that {} takes",
-                human::bytes(takes),
-                step.name
-            ),
+        let takes = match takes {
+            None => format!("up to {}", human::bytes(step.bytes)),
+            Some(takes) => human::bytes(takes).to_string(),
         };
-        Err(Error::unavailable(told)
-            .hint("drop versions with --keep or `store rm`, and run `store gc`"))
+        let (free, wanted) = (human::bytes(free), human::bytes(self.bytes));
+        Ok(Some(format!(
+            "not published: takes {takes}, and {free} are free at {url}, of which {wanted} are to stay free (--free)"
+        )))
     }
 
     fn free(&self) -> Result<u64> {
@@ -100,5 +101,38 @@ impl Floor {
         let takes = save::tried(store, request, &Unwatched)?.stored_bytes;
         self.found = Some((key, takes));
         Ok(takes)
+    }
+}
+
+/// A checkpoint that waits for space, and why.
+pub(super) struct Waiting {
+    name: String,
+    why: String,
+}
+
+impl Waiting {
+    pub(super) fn new(step: &Step, why: String) -> Self {
+        let name = step.name.clone();
+        Self { name, why }
+    }
+
+    pub(super) fn is_as(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+
+    /// The message while the watch goes on.
+    pub(super) fn news(&self) -> String {
+        format!("{}; tried again: {MAKE_ROOM}", self.why)
+    }
+
+    /// This checkpoint and those of `open` after it, by name and reason.
+    pub(super) fn told<'s>(&self, open: impl Iterator<Item = &'s Step>) -> Vec<(String, String)> {
+        let behind = open.filter(|step| step.name != self.name).map(|step| {
+            let first = &self.name;
+            let why = format!("not published: it comes after {first}, which waits for room");
+            (step.name.clone(), why)
+        });
+        let own = (self.name.clone(), self.why.clone());
+        std::iter::once(own).chain(behind).collect()
     }
 }

@@ -11,12 +11,12 @@ use store::{
 };
 
 use super::before::{Before, Last, name};
-use super::floor::Floor;
+use super::floor::{Floor, MAKE_ROOM, Waiting};
 use super::gone::{Gone, doomed};
-use super::report::{Report, Teller, Trimmed, named};
+use super::report::{Report, Teller, Trimmed, advised, named};
 use crate::commands::save;
 use crate::context::{Context, pools};
-use crate::ui::{failure, human, names};
+use crate::ui::{failure, human};
 
 /// How long to wait after a failure of the store: the first pause and the longest.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -29,6 +29,15 @@ const PASSED: &str = "not published: a later one was finished before this one wa
 /// The message about a checkpoint that lost files.
 const LESS: &str =
     "lost files since it was published, and nothing in it is newer: not published again";
+
+/// The outcome for a checkpoint.
+enum Done {
+    Published,
+    /// A version has it, or had it.
+    Known,
+    /// Why it would leave too little space.
+    NoRoom(String),
+}
 
 /// The options of a publisher.
 pub(super) struct How {
@@ -66,6 +75,8 @@ pub(super) struct Publisher<'p> {
     less: BTreeSet<String>,
     /// Names of checkpoints that changed while they were read and are not published since.
     changed: BTreeSet<String>,
+    /// The checkpoint that waits for space, if nothing succeeded since.
+    no_room: Option<Waiting>,
     /// The last failure, if nothing succeeded since.
     failed: Option<Error>,
     /// The number of failures in a row, and the time of the next attempt.
@@ -99,6 +110,7 @@ impl<'p> Publisher<'p> {
             refused: BTreeMap::new(),
             less: BTreeSet::new(),
             changed: BTreeSet::new(),
+            no_room: None,
             failed: None,
             failures: 0,
             again: None,
@@ -169,7 +181,7 @@ impl<'p> Publisher<'p> {
             }
         }
         for unfinished in &seen.unfinished {
-            if !matches!(unfinished.why, NotYet::Written | NotYet::Late) {
+            if !unfinished.why.is_usual() {
                 let why = unfinished.why.to_string();
                 self.tell.warning(&unfinished.name, &why);
             }
@@ -180,6 +192,7 @@ impl<'p> Publisher<'p> {
         {
             return;
         }
+        let waited = self.no_room.take();
         let mut finished: Vec<&Step> = seen.finished.iter().collect();
         // If a clock was set back, checkpoints dated after the last published one were written before that, so they
         // come first.
@@ -195,12 +208,14 @@ impl<'p> Publisher<'p> {
                 continue;
             }
             match self.publish_one(step) {
-                Ok(is_new) => {
+                // Those behind it would come before it.
+                Ok(Done::NoRoom(why)) => return self.wait_for_room(step, why, waited.as_ref()),
+                Ok(done) => {
                     (self.failed, self.failures, self.again) = (None, 0, None);
                     self.changed.remove(&step.name);
                     self.names.insert(step.name.clone());
                     self.ages.insert(step.name.clone(), StepAge::of(step));
-                    if is_new {
+                    if matches!(done, Done::Published) {
                         self.last = Some(Last::of(step));
                     }
                 }
@@ -277,8 +292,8 @@ impl<'p> Publisher<'p> {
                 .is_ok_and(|store| store.format().id == id)
     }
 
-    /// Publishes one checkpoint. Returns whether it made a new version.
-    fn publish_one(&mut self, step: &Step) -> Result<bool> {
+    /// Publishes one checkpoint.
+    fn publish_one(&mut self, step: &Step) -> Result<Done> {
         let began = Instant::now();
         let mut request = self.request(step);
         let state = self.store.state()?;
@@ -291,15 +306,17 @@ impl<'p> Publisher<'p> {
             self.known.insert(step.title.clone());
             let why = "was published, and dropped since; not published again, since nothing in it changed";
             self.tell.left_out(&step.name, why);
-            return Ok(false);
+            return Ok(Done::Known);
         }
         let going = self
             .kept()
             .map(|keep| doomed(&state, self.target, &versions, keep - 1));
         let gone = self.gone.extra(&going.unwrap_or_default(), &self.how.dir);
         request.extra.extend(gone);
-        if let Some(floor) = &mut self.how.floor {
-            floor.check(self.store, step, state.number, &request)?;
+        let floor = self.how.floor.as_mut();
+        let lacks = floor.map(|floor| floor.lacks(self.store, step, state.number, &request));
+        if let Some(why) = lacks.transpose()?.flatten() {
+            return Ok(Done::NoRoom(why));
         }
         let done = store::put(self.store, &request, &Unwatched)?;
         self.known.insert(step.title.clone());
@@ -314,7 +331,10 @@ impl<'p> Publisher<'p> {
                 .warning(format_args!("skipped: {}", skipped.error));
         }
         self.tell.report(&report);
-        Ok(!report.unchanged)
+        Ok(match report.unchanged {
+            true => Done::Known,
+            false => Done::Published,
+        })
     }
 
     /// Whether the checkpoint has the content that was published and dropped, even if its times changed.
@@ -410,6 +430,7 @@ impl<'p> Publisher<'p> {
         let less = seen.finished.iter();
         let less = less.filter(|step| self.less.contains(&step.title));
         missing.extend(less.map(|step| (step.name.clone(), LESS.to_owned())));
+        missing.extend(self.without_room(seen));
         for (name, why) in &missing {
             self.tell.left_out_aside(name, why);
         }
@@ -417,13 +438,41 @@ impl<'p> Publisher<'p> {
         let missing: Vec<String> = missing.iter().map(|(name, why)| named(name, why)).collect();
         match missing.is_empty() {
             true => told,
-            false => Err(Error::partial(format!(
-                "{}: {} not published",
-                self.target,
-                human::counted(missing.len() as u64, "checkpoint")
-            ))
-            .list(missing)),
+            false => {
+                let error = Error::partial(format!(
+                    "{}: {} not published",
+                    self.target,
+                    human::counted(missing.len() as u64, "checkpoint")
+                ))
+                .list(missing);
+                Err(match self.no_room {
+                    Some(_) => error.hint(MAKE_ROOM),
+                    None => error,
+                })
+            }
         }
+    }
+
+    /// The checkpoint that waits for space, and those after it.
+    fn without_room(&self, seen: &StepsSeen) -> Vec<(String, String)> {
+        let is_open = |step: &&Step| {
+            let title = &step.title;
+            let is_done = self.known.contains(title) || self.less.contains(title);
+            !is_done && !self.refused.contains_key(title)
+        };
+        let waiting = self.no_room.iter();
+        let open = |waiting: &Waiting| waiting.told(seen.finished.iter().filter(is_open));
+        waiting.flat_map(open).collect()
+    }
+
+    /// Keeps what waits for space; each checkpoint is reported once.
+    fn wait_for_room(&mut self, step: &Step, why: String, waited: Option<&Waiting>) {
+        let waiting = Waiting::new(step, why);
+        if !waited.is_some_and(|waited| waited.is_as(&waiting)) {
+            self.tell.warning(&step.name, &waiting.news());
+        }
+        (self.no_room, self.failed) = (Some(waiting), None);
+        self.pause();
     }
 
     fn fail(&mut self, error: Error) {
@@ -432,6 +481,10 @@ impl<'p> Publisher<'p> {
             self.tell.failure(&error);
         }
         self.failed = Some(error);
+        self.pause();
+    }
+
+    fn pause(&mut self) {
         let pause = PAUSE_MIN.saturating_mul(1 << self.failures.min(16));
         self.failures += 1;
         self.again = Instant::now().checked_add(pause.min(PAUSE_MAX));
@@ -440,15 +493,4 @@ impl<'p> Publisher<'p> {
     pub(super) fn warn(&mut self, error: &Error) {
         self.tell.failure(error);
     }
-}
-
-/// Why a checkpoint is not put, and what to do about it with this verb.
-fn advised(error: &Error) -> String {
-    let told = failure::one_line(error);
-    let glob = match error.remedy() {
-        Some(Remedy::AllowSecret { glob }) => names::quoted(glob),
-        Some(Remedy::AllowSecrets) => "GLOB".into(),
-        _ => return told,
-    };
-    format!("{told}; if it holds none, --allow-secret {glob} takes it")
 }

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use std::time::Duration;
 
 use serde::Serialize;
-use store::{Error, Id, RefName};
+use store::{Error, Id, RefName, Remedy};
 
 use crate::ui::output::Output;
 use crate::ui::{failure, human, names};
@@ -117,6 +117,17 @@ impl<'t> Teller<'t> {
 /// The message about a checkpoint.
 pub(super) fn named(name: &str, why: &str) -> String {
     format!("{name}: {why}")
+}
+
+/// Why a checkpoint is not put, and what to do about it here.
+pub(super) fn advised(error: &Error) -> String {
+    let told = failure::one_line(error);
+    let glob = match error.remedy() {
+        Some(Remedy::AllowSecret { glob }) => names::quoted(glob),
+        Some(Remedy::AllowSecrets) => "GLOB".into(),
+        _ => return told,
+    };
+    format!("{told}; if it holds none, --allow-secret {glob} takes it")
 }
 
 impl fmt::Display for Report {

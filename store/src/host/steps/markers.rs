@@ -15,6 +15,7 @@ use std::ffi::OsStr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use super::unfinished::NotYet;
 use super::{number, text};
 use crate::format::Time;
 use crate::fs::open_regular;
@@ -91,6 +92,23 @@ pub(super) fn judge(dir: &Path, name: &OsStr, done: Option<&Path>) -> (Verdict, 
         Some(path) => (Verdict::Finished, Some(Mark { path, comes_last })),
         None => (Verdict::Unknown, None),
     }
+}
+
+/// The reason why a step without its marker is not finished.
+pub(super) fn awaited(name: &OsStr, done: Option<&Path>) -> NotYet {
+    let shown = name.to_string_lossy();
+    let (mark, is_beside) = match done {
+        _ if shown.contains(ORBAX_TEMPORARY) || shown.starts_with(TRAINER_TEMPORARY) => {
+            return NotYet::Written;
+        }
+        Some(done) => (done, false),
+        None if number(name, "checkpoint-").is_some() => (Path::new(TRAINER_STATE), false),
+        None if number(name, "global_step").is_some() => (Path::new(DEEPSPEED_LATEST), true),
+        None if iteration(name).is_some() => (Path::new(MEGATRON_TRACKER), true),
+        None => (Path::new(TORCH_METADATA), false),
+    };
+    let mark = mark.to_path_buf();
+    NotYet::Unmarked { mark, is_beside }
 }
 
 /// The number of a step of Megatron.

@@ -17,8 +17,15 @@ pub struct Unfinished {
 /// What is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotYet {
-    /// Its writer has not declared it finished yet, or it changed just now.
+    /// It changed just now, or its writer is unknown.
     Written,
+    /// Its writer has not declared it finished yet.
+    Unmarked {
+        /// The file that would declare it.
+        mark: PathBuf,
+        /// Whether that file is beside the step.
+        is_beside: bool,
+    },
     /// Files came shortly after its marker, so others may still write.
     Late,
     /// It has no files.
@@ -46,11 +53,25 @@ pub enum NotYet {
     Torn(Vec<u8>),
 }
 
+impl NotYet {
+    /// Whether every step is in this state while it is written.
+    pub fn is_usual(&self) -> bool {
+        matches!(self, Self::Written | Self::Unmarked { .. } | Self::Late)
+    }
+}
+
 impl fmt::Display for NotYet {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("not finished")?;
         match self {
             Self::Written => Ok(()),
+            Self::Unmarked { mark, is_beside } => {
+                let mark = shown(mark.as_os_str().as_encoded_bytes());
+                match is_beside {
+                    true => write!(out, ": {mark} beside it does not name it"),
+                    false => write!(out, ": there is no whole {mark} in it"),
+                }
+            }
             Self::Late => out.write_str(": files came after its marker a moment ago"),
             Self::Empty => out.write_str(": there is no file in it"),
             Self::Older { mark, file } => {
