@@ -12,9 +12,9 @@ use crate::transfer::{How, Side, Transfer};
 ///
 /// The file is a bundle, which is a store of its own: it holds the versions and all that they need, and keeps chunks
 /// that several versions share once. If the file is missing, it is made. If it exists, what it lacks is added, so a
-/// killed export can be run again and continues. Every verb that looks at a store can read the file: `store ls --store
-/// FILE`. `store import` brings it in. Nothing is ever removed from it: dropped versions take up space until you export
-/// to a new file.
+/// killed export can be run again and continues behind the last pack that it finished: of about 16 MB each. Every verb
+/// that looks at a store can read the file: `store ls --store FILE`. `store import` brings it in. Nothing is ever
+/// removed from it: dropped versions take up space until you export to a new file.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The file

@@ -4,9 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use store::remote::{self, Prune};
-use store::{Error, Result, Store};
+use store::{Error, Portions, Result, Store};
 
 use super::{Context, not_utf8};
+
+/// Bytes of a pack in a bundle. What is killed goes on behind the last whole one, and a bundle may lie on a slow stick.
+const PACK_BYTES: u32 = 16 << 20;
 
 impl Context {
     /// Opens the store in the file at `path`.
@@ -18,7 +21,16 @@ impl Context {
     /// Opens the store in the file at `path`. Creates an empty one if there is no file.
     pub(crate) fn open_or_make_bundle(&self, path: &Path) -> Result<Store> {
         let store = Store::open_or_init(bundle(path, true)?, self.host())?;
-        Ok(self.watched(store))
+        let portions = portions(store.portions());
+        Ok(self.watched(store.in_portions(portions)))
+    }
+}
+
+/// Those of a bundle.
+fn portions(usual: Portions) -> Portions {
+    Portions {
+        pack_bytes: usual.pack_bytes.min(PACK_BYTES),
+        ..usual
     }
 }
 
@@ -35,4 +47,21 @@ fn bundle(path: &Path, create: bool) -> Result<Arc<dyn Prune>> {
         ..remote::Options::default()
     };
     remote::open(&url, &options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packs_of_a_bundle_are_small_and_no_larger_than_others() {
+        let of = |pack_bytes| {
+            let usual = Portions {
+                pack_bytes,
+                ..Portions::default()
+            };
+            portions(usual).pack_bytes
+        };
+        assert_eq!([64 << 20, 3 << 20].map(of), [16 << 20, 3 << 20]);
+    }
 }
