@@ -140,6 +140,64 @@ fn a_large_body_that_nobody_wants_does_not_hide_why() {
     }
 }
 
+/// The client sends more than a gigabyte before it reads the answer.
+#[test]
+fn an_upload_of_gigabytes_that_is_refused_hears_why() {
+    const PART: usize = 1 << 20;
+    const PARTS: usize = 1200;
+    let env = environment!();
+    env.ok(["init"]);
+    let server = Server::start(&env, &[]);
+    let mut connection = server.connect();
+    let oid = "0".repeat(64);
+    let length = PART * PARTS;
+    connection.send(
+        format!(
+            "PUT /project/demo/api/models/org/data/lfs-upload/{oid}?size={length} HTTP/1.1\r\nHost: localhost\r\n\
+             Content-Length: {length}\r\n\r\n"
+        )
+        .as_bytes(),
+    );
+    let part = vec![b'x'; PART];
+    for _ in 0..PARTS {
+        connection.send(&part);
+    }
+    let refused = connection.answer(false);
+    assert_eq!(refused.status, 403, "{refused:?}");
+}
+
+/// A client that sends `Expect: 100-continue` gets the refusal instead, before it sends the body.
+#[test]
+fn who_asks_whether_to_send_is_refused_before() {
+    let env = environment!();
+    env.ok(["init"]);
+    let server = Server::start(&env, &[]);
+    let oid = "0".repeat(64);
+    let upload = format!("PUT /project/demo/api/models/org/data/lfs-upload/{oid}?size=5");
+    for (asked, status) in [
+        ("POST /project/demo/none", 404),
+        ("PUT /project/demo/none", 404),
+        (&*upload, 403),
+    ] {
+        let mut connection = server.connect();
+        let head = format!(
+            "{asked} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\nExpect: 100-continue\r\n\r\n"
+        );
+        connection.send(head.as_bytes());
+        let refused = connection.answer(false);
+        assert_eq!(refused.status, status, "{asked}: {refused:?}");
+        assert_eq!(refused.header("connection"), Some("close"), "{asked}");
+    }
+    // A request that is accepted gets `100 Continue`.
+    let mut connection = server.connect();
+    let head = "POST /project/demo/api/validate-yaml HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\
+                Expect: 100-continue\r\n\r\n";
+    connection.send(head.as_bytes());
+    assert_eq!(connection.head().status, 100);
+    connection.send(b"{}");
+    assert!(connection.answer(false).status >= 200);
+}
+
 #[test]
 fn questions_that_are_too_long_are_refused_and_the_connection_goes_on() {
     let env = environment!();

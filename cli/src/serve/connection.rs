@@ -2,7 +2,8 @@
 //!
 //! A head must arrive in time on new and on reused connections, and a body must keep coming. A client that does not
 //! read its answer is cut off (`pace`). The body of a refused request is read to its end, so that the next request can
-//! follow; of a long one, only enough is read for the client to receive the refusal.
+//! follow; of a long one, only enough is read for the client to receive the refusal. A client that sends `Expect` gets
+//! the refusal instead of `100 Continue`.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HeaderName, HeaderValue, USER_AGENT};
+use hyper::header::{CONNECTION, EXPECT, HeaderName, HeaderValue, USER_AGENT};
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -70,6 +71,8 @@ pub(crate) struct Asked {
     /// Total time spent waiting for the client.
     waited: Duration,
     part_time: Duration,
+    /// Whether the client waits for `100 Continue`, which the first read of the body sends.
+    awaits: bool,
 }
 
 impl Asked {
@@ -78,6 +81,7 @@ impl Asked {
     /// # Errors
     /// If the body breaks off, or comes too slowly.
     pub(crate) async fn part(&mut self) -> Result<Option<Bytes>> {
+        self.awaits = false;
         loop {
             let frame =
                 std::future::poll_fn(|context| Pin::new(&mut self.body).poll_frame(context));
@@ -131,6 +135,10 @@ impl Asked {
     /// Reads the rest of the body. Returns whether the connection can be used again.
     async fn drain(&mut self) -> bool {
         let before = self.received;
+        if self.awaits && !self.body.is_end_stream() {
+            // The client gets the answer instead, and does not send the body.
+            return false;
+        }
         while !self.body.is_end_stream() {
             match self.part().await {
                 Ok(None) => return true,
@@ -321,11 +329,13 @@ async fn respond<D: Door>(
     let (head, body) = request.into_parts();
     let began = Instant::now();
     let running = Running::new(Arc::clone(&shared));
+    let expected = head.headers.get(EXPECT).map(HeaderValue::as_bytes);
     let mut asked = Asked {
         body,
         received: 0,
         waited: Duration::ZERO,
         part_time: times.part,
+        awaits: expected.is_some_and(|told| told.eq_ignore_ascii_case(b"100-continue")),
     };
     let answer = door.answer(&head, &mut asked).await;
     let mut answer = answer.measured(head.method == Method::HEAD);

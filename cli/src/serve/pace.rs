@@ -20,27 +20,40 @@ use tokio::time::{Sleep, sleep};
 const WINDOW: Duration = Duration::from_secs(30);
 /// The minimum number of bytes to read in that time, if there are as many.
 const LEAST_BYTES: usize = 16 << 10;
-/// Limits on reading unwanted input.
+/// Limits on reading unwanted input. Most clients send a whole file before they read the answer, and files may be large.
+/// A slow sender holds its connection no longer than `time`.
 const UNWANTED: Unwanted = Unwanted {
     time: Duration::from_secs(30),
+    longest: Duration::from_secs(10 * 60),
     quiet: Duration::from_secs(5),
-    bytes: 1 << 30,
+    bytes: 64 << 30,
 };
+/// The number of bytes that extend the total time by a second.
+const SECOND_BYTES: u64 = 1 << 20;
 const UNWANTED_AT_ONCE: usize = 16 << 10;
 
-/// The total time, the time without any input, and the bytes.
+/// The total time, the longest total time for much input, the time without any input, and the bytes.
 #[derive(Clone, Copy)]
 struct Unwanted {
     time: Duration,
+    longest: Duration,
     quiet: Duration,
     bytes: u64,
 }
 
+impl Unwanted {
+    /// The total time after so many bytes.
+    fn time_of(&self, bytes: u64) -> Duration {
+        let more = Duration::from_secs(bytes / SECOND_BYTES);
+        self.time.saturating_add(more).min(self.longest)
+    }
+}
+
 /// The state of reading unwanted input.
 struct Lingering {
-    until: Instant,
+    began: Instant,
     quiet: Pin<Box<Sleep>>,
-    left_bytes: u64,
+    bytes: u64,
 }
 
 /// A socket that checks how fast the client reads.
@@ -94,26 +107,22 @@ impl Paced {
                 Poll::Pending if is_sure => {}
                 _ => return Poll::Ready(()),
             }
-            let Unwanted {
-                time,
-                quiet,
-                bytes: left_bytes,
-            } = self.unwanted;
+            let unwanted = self.unwanted;
             let lingering = self.lingering.get_or_insert_with(|| Lingering {
-                until: Instant::now() + time,
-                quiet: Box::pin(sleep(quiet)),
-                left_bytes,
+                began: Instant::now(),
+                quiet: Box::pin(sleep(unwanted.quiet)),
+                bytes: 0,
             });
             if read.is_pending() {
                 return lingering.quiet.as_mut().poll(context);
             }
-            lingering.left_bytes = lingering.left_bytes.saturating_sub(bytes as u64);
-            let now = Instant::now();
-            if lingering.left_bytes == 0 || now >= lingering.until {
+            lingering.bytes += bytes as u64;
+            let time = unwanted.time_of(lingering.bytes);
+            let left = time.saturating_sub(lingering.began.elapsed());
+            if lingering.bytes >= unwanted.bytes || left.is_zero() {
                 return Poll::Ready(());
             }
-            let quiet = quiet.min(lingering.until - now);
-            lingering.quiet = Box::pin(sleep(quiet));
+            lingering.quiet = Box::pin(sleep(unwanted.quiet.min(left)));
         }
     }
 
@@ -271,6 +280,7 @@ mod tests {
         let hour = Duration::from_secs(60 * 60);
         let patient = Unwanted {
             time: hour,
+            longest: hour,
             quiet: hour,
             bytes: u64::MAX,
         };
@@ -293,6 +303,13 @@ mod tests {
         };
         run(stays(false));
         run(stays(true));
+    }
+
+    #[test]
+    fn what_nobody_wants_is_read_longer_the_more_comes_and_not_for_ever() {
+        let secs = |bytes: u64| UNWANTED.time_of(bytes).as_secs();
+        assert_eq!([0, 1, 1 << 20, 100 << 20].map(secs), [30, 30, 31, 130]);
+        assert_eq!([1 << 30, u64::MAX].map(secs), [600, 600]);
     }
 
     #[test]

@@ -208,7 +208,7 @@ impl<'p> Publisher<'p> {
                 continue;
             }
             match self.publish_one(step) {
-                // Those behind it would come before it.
+                // Later checkpoints must not be published before it.
                 Ok(Done::NoRoom(why)) => return self.wait_for_room(step, why, waited.as_ref()),
                 Ok(done) => {
                     (self.failed, self.failures, self.again) = (None, 0, None);
