@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde_json::{Value, json};
 use support::{environment, trees};
 
 use crate::cache::{COMPILER, PROJECT, module, modules, neff};
@@ -88,6 +89,56 @@ fn a_module_that_is_cut_off_in_a_ref_is_not_pulled_and_gives_way_to_a_whole_one(
         found(&env.path("alone"), "1+a"),
         Some(trees::neff(7, 11_000))
     );
+}
+
+/// All commands that look at a ref agree with `pull` on what is complete.
+#[test]
+fn what_is_cut_off_in_a_ref_is_no_hit_and_nothing_to_pull() {
+    let env = environment!();
+    cut(&module(&env.path("in"), "1+a", 1), 5_000);
+    let unmarked = module(&env.path("in"), "2+a", 2);
+    fs::remove_file(unmarked.join("model.done")).unwrap();
+    module(&env.path("in"), "3+a", 3);
+    env.ok(["put", "in", PROJECT, "--profile", "none"]);
+    let keys = ["MODULE_1+a", "MODULE_2+a", "MODULE_3+a"];
+    let lookup = |refs: &[&str], code: i32| {
+        let words = [&["neff", "lookup"], &keys[..], refs].concat();
+        let done = env.store(words.iter().chain(&["--json"]));
+        assert_eq!(done.code, Some(code), "{done}");
+        let text = String::from_utf8(done.stdout.clone()).unwrap();
+        let lines = text.lines().map(serde_json::from_str::<Value>);
+        let hits = lines.map(|line| line.unwrap());
+        hits.map(|line| line["ref"].as_str().map(str::to_owned))
+            .collect::<Vec<_>>()
+    };
+    let own = || Some(PROJECT.to_owned());
+    assert_eq!(lookup(&[PROJECT], 6), [None, None, own()]);
+    let status = neff(&env, &["status", "none", PROJECT], 0);
+    let there = &status["refs"][0];
+    assert_eq!(
+        (&there["complete"], &there["absent_here"]),
+        (&1.into(), &1.into())
+    );
+    assert_eq!(there["broken_there"].as_array().unwrap().len(), 2);
+    let dry = neff(&env, &["pull", "none", PROJECT, "--dry-run"], 0);
+    let pulled = neff(&env, &["pull", "pulled", PROJECT], 0);
+    for told in [&dry, &pulled] {
+        assert_eq!(told["pulled"], 1, "{told}");
+        assert_eq!(told["refused"].as_array().unwrap().len(), 2, "{told}");
+    }
+    let why = neff(&env, &["why", "MODULE_1+a", PROJECT], 0);
+    assert_eq!(why["found"], json!([]), "{why}");
+    assert_eq!(why["broken"][0]["state"], "incomplete", "{why}");
+    // Nor is it the nearest entry of another key.
+    let why = neff(&env, &["why", "MODULE_4+a", PROJECT], 0);
+    let near = why["nearest"].as_array().unwrap();
+    assert_eq!(near.len(), 1, "{why}");
+    assert!(near[0]["entry"].as_str().unwrap().ends_with("3+a"), "{why}");
+    // Another ref has a complete one.
+    module(&env.path("team"), "1+a", 7);
+    neff(&env, &["push", "team", TEAM, "--public"], 0);
+    let team = Some(TEAM.to_owned());
+    assert_eq!(lookup(&[PROJECT, TEAM], 6), [team, None, own()]);
 }
 
 /// A key is compiled again while it is pushed, and the marker of the first compile exists.

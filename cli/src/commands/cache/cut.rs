@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
+use store::{Content, Reader, Result};
 
 use super::profile::HEAD_BYTES_MAX;
 
@@ -50,9 +51,15 @@ pub(super) fn is_cut_in(begin: &[u8], size: u64, lengths: &[u64]) -> bool {
     })
 }
 
-/// How much of a file contains all of its lengths.
-pub(super) fn begin_bytes(size: u64) -> u64 {
-    size.min(HEAD_BYTES_MAX)
+/// Reads at least the beginning of a file of a ref that contains all of its lengths.
+pub(super) fn beginning(reader: &Reader<'_>, content: &Content) -> Result<Vec<u8>> {
+    let mut begin = Vec::new();
+    let wanted = 0..content.size.min(HEAD_BYTES_MAX);
+    reader.chunks_in(content, &wanted, &mut |id, _, _| {
+        begin.extend_from_slice(&reader.meta_chunk(&id)?);
+        Ok(())
+    })?;
+    Ok(begin)
 }
 
 /// Whether the lengths add up to more than `size`. `read` fills the bytes at an offset; `None` if it cannot.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use store::inspect::{self, ListOptions};
-use store::{Content, Error, Node, Reader, RefName, RefSpec, Result, Store};
+use store::{Content, Error, Node, Reader, RefName, RefSpec, Result};
 
 use super::cut;
 use super::pattern::Pattern;
@@ -49,7 +49,12 @@ pub(super) struct Entry {
     is_in_the_making: bool,
     /// Truncated files. For entries of a ref, set only by [`Self::look_into`].
     cut: BTreeSet<Vec<u8>>,
+    /// For entries of a ref: the files that state their lengths.
+    heads: BTreeMap<Vec<u8>, Content>,
 }
+
+/// The number of entries of a ref that are read at once.
+const READERS: usize = 16;
 
 /// Entries by their paths in the cache.
 pub(super) type Entries = BTreeMap<Vec<u8>, Entry>;
@@ -86,7 +91,7 @@ impl Part {
         }
     }
 
-    fn is_dir(&self) -> bool {
+    pub(super) fn is_dir(&self) -> bool {
         self.thing == Thing::Dir
     }
 }
@@ -198,32 +203,16 @@ impl Entry {
         !self.cut.is_empty()
     }
 
-    /// Finds truncated files of an entry in a version. Reads the headers of the files that state their lengths.
-    pub(super) fn look_into(
-        &mut self,
-        store: &Store,
-        spec: &RefSpec,
-        profile: &Profile,
-    ) -> Result<()> {
+    /// Finds truncated files of an entry of a ref. Reads the headers of the files that state their lengths.
+    pub(super) fn look_into(&mut self, reader: &Reader<'_>, profile: &Profile) -> Result<()> {
         let Some(shape) = profile.entry.get(self.shape) else {
             return Ok(());
         };
-        for (path, part) in &self.parts {
-            let Thing::File { bytes } = part.thing else {
-                continue;
-            };
-            for lengths in shape.lengths(path) {
-                let mut spec = spec.clone();
-                spec.path.push(b'/');
-                spec.path.extend_from_slice(path);
-                let mut begin = Vec::new();
-                store::cat(store, &spec, &(0..cut::begin_bytes(bytes)), &mut |part| {
-                    begin.extend_from_slice(part);
-                    Ok(())
-                })?;
-                if cut::is_cut_in(&begin, bytes, lengths) {
-                    self.cut.insert(path.clone());
-                }
+        for (path, content) in &self.heads {
+            let begin = cut::beginning(reader, content)?;
+            let mut all = shape.lengths(path);
+            if all.any(|lengths| cut::is_cut_in(&begin, content.size, lengths)) {
+                self.cut.insert(path.clone());
             }
         }
         Ok(())
@@ -256,8 +245,8 @@ impl Entry {
     }
 }
 
-/// Adds a path to its entry, if it belongs to one.
-fn add(found: &mut Entries, profile: &Profile, path: &[u8], part: Part, tree: Option<Content>) {
+/// Adds a path to its entry, if it belongs to one. `content` is known of a ref.
+fn add(found: &mut Entries, profile: &Profile, path: &[u8], part: Part, content: Option<Content>) {
     let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
     let Some(number) = profile.shape_of(&names, part.is_dir()) else {
         return;
@@ -273,10 +262,18 @@ fn add(found: &mut Entries, profile: &Profile, path: &[u8], part: Part, tree: Op
         tree: None,
         is_in_the_making: false,
         cut: BTreeSet::new(),
+        heads: BTreeMap::new(),
     });
+    let below = below.join(&b'/');
+    let shape = profile.entry.get(number);
+    let tells = shape.is_some_and(|shape| shape.lengths(&below).next().is_some());
     match (below.is_empty(), part.is_dir()) {
-        (true, true) => entry.tree = tree,
-        _ => drop(entry.parts.insert(below.join(&b'/'), part)),
+        (true, true) => entry.tree = content,
+        _ => {
+            let head = content.filter(|_| tells);
+            entry.heads.extend(head.map(|head| (below.clone(), head)));
+            entry.parts.insert(below, part);
+        }
     }
 }
 
@@ -302,13 +299,13 @@ pub(super) fn of_ref(
     };
     let mut entries = Entries::new();
     inspect::ls(reader, &spec, options, &mut |listed| {
-        let (thing, tree) = match listed.node {
+        let (thing, content) = match listed.node {
             Node::Tree { content, .. } => (Thing::Dir, Some(content)),
             Node::File { content, .. } => (
                 Thing::File {
                     bytes: content.size,
                 },
-                None,
+                Some(content),
             ),
             Node::Symlink { target } => {
                 // A relative link stays inside the tree. Its target is not looked up; it counts as one byte.
@@ -322,11 +319,39 @@ pub(super) fn of_ref(
             profile,
             &listed.path,
             Part { thing, time },
-            tree,
+            content,
         );
         Ok(())
     })?;
     Ok(Some(Stored { version, entries }))
+}
+
+/// Calls [`Entry::look_into`] for the entries that seem complete by names and sizes and that `is_asked` selects. Each is a
+/// request to a bucket, so several are read at once.
+pub(super) fn look_into(
+    entries: &mut Entries,
+    reader: &Reader<'_>,
+    profile: &Profile,
+    is_asked: impl Fn(&[u8], &Entry) -> bool,
+) -> Result<()> {
+    let asked = entries
+        .iter_mut()
+        .filter(|(path, entry)| entry.state(profile) == State::Complete && is_asked(path, entry));
+    let mut asked: Vec<&mut Entry> = asked.map(|(_, entry)| entry).collect();
+    let share = asked.len().div_ceil(READERS).max(1);
+    std::thread::scope(|scope| {
+        let parts = asked.chunks_mut(share).map(|part| {
+            scope.spawn(move || {
+                let mut part = part.iter_mut();
+                part.try_for_each(|entry| entry.look_into(reader, profile))
+            })
+        });
+        let reading: Vec<_> = parts.collect();
+        reading.into_iter().try_for_each(|part| {
+            part.join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
 }
 
 /// Reads the entries of a directory; none if it is missing.

@@ -1,5 +1,6 @@
 //! `store cache status` and `store cache lookup`: the entries here, and those of a ref.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -67,7 +68,13 @@ pub(super) fn status(
         let store = context.open()?;
         let reader = Reader::new(&store)?;
         for name in refs {
-            let stored = entries::of_ref(&reader, name, profile)?;
+            let mut stored = entries::of_ref(&reader, name, profile)?;
+            if let Some(stored) = &mut stored {
+                // An entry that is the same here was checked here.
+                entries::look_into(&mut stored.entries, &reader, profile, |path, entry| {
+                    !is_as_here(here.get(path), entry, profile)
+                })?;
+            }
             compared.push(Compared::new(name, stored, &here, profile));
         }
     }
@@ -80,6 +87,14 @@ pub(super) fn status(
         incomplete: named(State::Incomplete),
         refs: compared,
     })
+}
+
+/// Whether an entry is complete here and has the same sizes and times.
+fn is_as_here(own: Option<&Entry>, entry: &Entry, profile: &Profile) -> bool {
+    let own = own.filter(|own| own.state(profile) == State::Complete);
+    let shape = profile.entry.get(entry.shape);
+    own.zip(shape)
+        .is_some_and(|(own, shape)| own.looks_like(entry, shape))
 }
 
 impl Compared {
@@ -109,11 +124,10 @@ impl Compared {
             }
             told.complete += 1;
             let own = here.get(path).filter(|own| is_whole(own));
-            let shape = profile.entry.get(entry.shape);
-            match (own, shape) {
-                (Some(own), Some(shape)) if own.looks_like(entry, shape) => told.same += 1,
-                (Some(_), _) => told.different.push(Named::new(path)),
-                (None, _) => told.absent_here += 1,
+            match own {
+                Some(_) if is_as_here(own, entry, profile) => told.same += 1,
+                Some(_) => told.different.push(Named::new(path)),
+                None => told.absent_here += 1,
             }
         }
         let own = here.iter().filter(|(_, entry)| is_whole(entry));
@@ -207,17 +221,17 @@ pub(super) fn lookup(
     let reader = Reader::new(&store)?;
     let mut found: Vec<Found> = keys.iter().map(|key| Found::missing(key)).collect();
     for name in refs {
-        let Some(stored) = entries::of_ref(&reader, name, profile)? else {
+        let Some(mut stored) = entries::of_ref(&reader, name, profile)? else {
             context
                 .out
                 .note(format_args!("note: {name}: is not there yet"));
             continue;
         };
-        let whole = stored.entries.iter();
-        let whole = whole.filter(|(_, entry)| entry.state(profile) == State::Complete);
-        let by_end = ends(whole.map(|(path, _)| path.as_slice()));
+        let wanted = || keys.iter().zip(&found).filter(|(_, line)| !line.hit);
+        let wanted: Vec<&OsString> = wanted().map(|(key, _)| *key).collect();
+        let hits = hits(&mut stored.entries, &wanted, &reader, profile)?;
         for (key, line) in keys.iter().zip(&mut found).filter(|(_, line)| !line.hit) {
-            if let Some(path) = by_end.get(key.as_bytes()) {
+            if let Some(path) = hits.get(*key) {
                 line.hit = true;
                 line.source = Some(name.clone());
                 line.version = Some(stored.version);
@@ -243,6 +257,34 @@ pub(super) fn lookup(
         (_, 0) => Ok(()),
         (0, _) => Err(Error::not_found(told)),
         _ => Err(Error::partial(told)),
+    }
+}
+
+/// Returns the paths of the complete entries of a ref for these keys.
+fn hits(
+    stored: &mut Entries,
+    keys: &[&OsString],
+    reader: &Reader<'_>,
+    profile: &Profile,
+) -> Result<BTreeMap<OsString, Vec<u8>>> {
+    let mut looked_into = BTreeSet::new();
+    loop {
+        let whole = stored.iter();
+        let whole = whole.filter(|(_, entry)| entry.state(profile) == State::Complete);
+        let by_end = ends(whole.map(|(path, _)| path.as_slice()));
+        let hits = keys.iter().filter_map(|key| {
+            let path = by_end.get(key.as_bytes())?;
+            Some(((*key).clone(), path.to_vec()))
+        });
+        let hits: BTreeMap<OsString, Vec<u8>> = hits.collect();
+        let new: BTreeSet<Vec<u8>> = hits.values().cloned().collect();
+        let new: BTreeSet<Vec<u8>> = new.difference(&looked_into).cloned().collect();
+        if new.is_empty() {
+            return Ok(hits);
+        }
+        // A key may mean another entry if this one is truncated.
+        entries::look_into(stored, reader, profile, |path, _| new.contains(path))?;
+        looked_into.extend(new);
     }
 }
 

@@ -81,7 +81,13 @@ pub(super) fn pull(
         secs: 0.0,
     };
     for name in refs {
-        let stored = entries::of_ref(reader, name, profile)?;
+        let mut stored = entries::of_ref(reader, name, profile)?;
+        if let Some(stored) = stored.as_mut().filter(|_| dry_run) {
+            // A real pull checks the entries after the download.
+            entries::look_into(&mut stored.entries, reader, profile, |path, _| {
+                !here.get(path).as_ref().is_some_and(is_complete)
+            })?;
+        }
         let mut source = Source {
             name: name.clone(),
             version: stored.as_ref().map(|stored| stored.version),

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use store::{
-    Case, Error, Onto, ProfileChoice, PutRequest, Reader, RefName, RefSpec, Result, SourceCheck,
+    Case, Error, Onto, ProfileChoice, PutRequest, Reader, RefName, Result, SourceCheck,
     Store, Unwatched, put,
 };
 
@@ -74,7 +74,8 @@ pub(super) fn push(
         .canonicalize()
         .map_err(|source| Error::io("open the cache", root, source))?;
     let here = entries::of_dir(root, profile)?;
-    let stored = entries::of_ref(&Reader::new(store)?, target, profile)?;
+    let reader = Reader::new(store)?;
+    let stored = entries::of_ref(&reader, target, profile)?;
     if let Some(stored) = stored.as_ref().filter(|_| how.is_unnamed) {
         check_kind(stored, target, profile)?;
     }
@@ -93,17 +94,12 @@ pub(super) fn push(
         secs: 0.0,
         notes: Vec::new(),
     };
-    let version = report.version.unwrap_or_default();
     let mut stored = stored.map(|stored| stored.entries).unwrap_or_default();
     let mut new = report.choose(&here, &stored, profile);
-    for path in new.keys() {
-        // An entry that is truncated in the ref is replaced by a complete one.
-        if let Some(known) = stored.get_mut(path) {
-            let mut spec: RefSpec = format!("{target}@{version}").parse()?;
-            spec.path.clone_from(path);
-            known.look_into(store, &spec, profile)?;
-        }
-    }
+    // An entry that is truncated in the ref is replaced by a complete one.
+    entries::look_into(&mut stored, &reader, profile, |path, _| {
+        new.contains_key(path)
+    })?;
     // An attempt is repeated only if an entry was changed meanwhile, and without that entry. So the loop ends.
     while !new.is_empty() {
         let staged = Staged::new(root, new.clone(), profile)?;

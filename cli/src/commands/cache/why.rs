@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::Value;
-use store::{Error, Reader, RefName, RefSpec, Result, Store};
+use store::{Error, Reader, RefName, RefSpec, Result};
 
 use super::entries::{self, Entries, Entry, State};
 use super::look::is_meant;
@@ -67,7 +67,7 @@ struct Difference {
 /// A place that has entries.
 enum Source<'s> {
     Dir(PathBuf),
-    Ref(&'s Store, RefSpec),
+    Ref(&'s Reader<'s>, RefSpec),
 }
 
 impl Source<'_> {
@@ -78,17 +78,26 @@ impl Source<'_> {
         }
     }
 
+    /// Whether an entry that seems complete by names and sizes is complete.
+    fn is_whole(&self, entry: &Entry, profile: &Profile) -> Result<bool> {
+        let mut entry = entry.clone();
+        if let Self::Ref(reader, _) = self {
+            entry.look_into(reader, profile)?;
+        }
+        Ok(entry.state(profile) == State::Complete)
+    }
+
     fn read(&self, path: &[u8]) -> Result<Vec<u8>> {
         match self {
             Self::Dir(dir) => {
                 let file = dir.join(OsStr::from_bytes(path));
                 std::fs::read(&file).map_err(|source| Error::io("read", &file, source))
             }
-            Self::Ref(store, spec) => {
+            Self::Ref(reader, spec) => {
                 let mut bytes = Vec::new();
                 let mut spec = spec.clone();
                 spec.path = path.to_vec();
-                store::cat(store, &spec, &(0..TEXT_BYTES_MAX), &mut |part| {
+                store::cat(reader.store(), &spec, &(0..TEXT_BYTES_MAX), &mut |part| {
                     bytes.extend_from_slice(part);
                     Ok(())
                 })?;
@@ -105,22 +114,24 @@ pub(super) fn run(
     (profile, context): (&Profile, &Context),
 ) -> Result<()> {
     let store = (!refs.is_empty()).then(|| context.open()).transpose()?;
+    let reader = store.as_ref().map(Reader::new).transpose()?;
     let mut sources: Vec<(Source<'_>, Entries)> = Vec::new();
     if let Some(dir) = dir {
         let found = entries::of_dir(dir, profile)?;
         sources.push((Source::Dir(dir.to_path_buf()), found));
     }
-    if let Some(store) = &store {
-        let reader = Reader::new(store)?;
+    if let Some(reader) = &reader {
         for name in refs {
-            let Some(stored) = entries::of_ref(&reader, name, profile)? else {
+            let Some(mut stored) = entries::of_ref(reader, name, profile)? else {
                 context
                     .out
                     .note(format_args!("note: {name}: is not there yet"));
                 continue;
             };
             let spec = format!("{name}@{}", stored.version).parse()?;
-            sources.push((Source::Ref(store, spec), stored.entries));
+            let is_asked = |path: &[u8], _: &Entry| is_meant(path, key);
+            entries::look_into(&mut stored.entries, reader, profile, is_asked)?;
+            sources.push((Source::Ref(reader, spec), stored.entries));
         }
     }
     let answer = answer(key, &sources, profile)?;
@@ -173,7 +184,13 @@ fn answer(key: &[u8], sources: &[(Source<'_>, Entries)], profile: &Profile) -> R
             .any(|field| wanted.contains_key(field))
     });
     others.sort_by_cached_key(|(_, path, ..)| distance(&wanted, &of_path(profile, path)));
-    for (source, path, entry, place) in others.into_iter().take(NEAREST_MAX) {
+    for (source, path, entry, place) in others {
+        if answer.nearest.len() == NEAREST_MAX {
+            break;
+        }
+        if !source.is_whole(entry, profile)? {
+            continue;
+        }
         let mut found = of_path(profile, path);
         if is_known {
             found.extend(of_files(source, path, entry, profile)?);
