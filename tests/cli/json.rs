@@ -349,6 +349,7 @@ fn compile_caches(env: &TestEnvironment, said: &mut Said) {
         ("near/a/failed/log", "no memory"),
         ("near/a/half/x.lock", ""),
         ("near/a/open/code", "half"),
+        ("near/mine", "mine"),
     ] {
         env.write(file, text);
     }
@@ -366,8 +367,7 @@ fn compile_caches(env: &TestEnvironment, said: &mut Said) {
         said.run(env, &format!("cache {verb}"), &words);
     };
     of_ref(said, "lookup", &["both", "nothing"]);
-    let own = ["--profile", "own"];
-    let places = ["near", "project/own/cache"];
+    let (own, places) = (["--profile", "own"], ["near", "project/own/cache"]);
     for key in ["both", "new", "failed"] {
         said.run(env, "cache why", &[&own, &[key][..], &places].concat());
     }

@@ -13,6 +13,7 @@ use store::{
     Remedy, Result, Store, View,
 };
 
+use crate::commands::cache::unpushed;
 use crate::config;
 use crate::context::{Context, pools};
 use crate::host::apart;
@@ -40,7 +41,7 @@ use outcome::SaveOutcome;
 /// out of DIR are kept too, and named.
 ///
 /// If the store cannot be reached, DIR is kept on the list of `store save --pending`, which saves everything on the
-/// list.
+/// list. What runs could not save is on it, too, and what they or `store cache push` could not push. --dry-run shows it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory
@@ -51,7 +52,7 @@ pub(crate) struct Args {
     #[arg(value_name = "REF")]
     target: Option<OsString>,
 
-    /// Save all directories whose save failed because their store could not be reached
+    /// Save all directories whose save failed because their store could not be reached, and push what could not be pushed
     #[arg(long, conflicts_with_all = ["dir", "base"])]
     pending: bool,
 
@@ -188,7 +189,7 @@ struct Saved {
 }
 
 /// Whether the store failed because of the network, a mount, credentials or space, and not because of the request.
-fn is_out_of_reach(error: &Error, dir: &Path, context: &Context) -> bool {
+pub(crate) fn is_out_of_reach(error: &Error, dir: &Path, context: &Context) -> bool {
     match error.kind() {
         Kind::Unavailable | Kind::Io => true,
         // A missing mount leaves an empty directory, or none.
@@ -220,7 +221,10 @@ fn pending(how: &How, context: &Context) -> Result<()> {
     let url = context.store_url()?;
     let mut all = Pending::all(config::state_dir());
     // A run that only compiled has nothing to save. Its entry only says which ref the directory belongs to.
-    all.retain(|noted| !apart::is_all(noted.directory(), noted.exclude()));
+    all.retain(|noted| match noted.compiles() {
+        None => !apart::is_all(noted.directory(), noted.exclude()),
+        Some(compiles) => unpushed::is_any(noted, compiles),
+    });
     let (here, elsewhere): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|noted| noted.store() == url);
     for noted in &elsewhere {
@@ -240,7 +244,8 @@ fn pending(how: &How, context: &Context) -> Result<()> {
         false => Some(context.open().map_err(out_of_reach)?),
     };
     let mut failed = Vec::new();
-    for noted in &here {
+    let count = here.len() as u64;
+    for noted in here {
         if !noted.directory().exists() {
             let directory = noted.directory().display();
             context.out.warning(format_args!(
@@ -249,11 +254,8 @@ fn pending(how: &How, context: &Context) -> Result<()> {
             noted.remove();
             continue;
         }
-        let target = noted.target().map(|name| names::name(OsStr::new(name)));
         let is_for_it = store.as_ref().map_or(Ok(()), |store| noted.check(store));
-        let outcome = is_for_it
-            .and_then(|()| target.transpose())
-            .and_then(|target| save(noted.directory(), target, &how.of(noted), context));
+        let outcome = is_for_it.and_then(|()| settle(noted, how, context));
         failed.extend(outcome.err().map(|error| failure::one_line(&error)));
     }
     match failed.is_empty() {
@@ -261,10 +263,24 @@ fn pending(how: &How, context: &Context) -> Result<()> {
         false => Err(Error::partial(format!(
             "{} of {} not saved, or not all of it",
             human::count(failed.len() as u64),
-            human::counted(here.len() as u64, "directory")
+            human::counted(count, "directory")
         ))
         .list(failed)),
     }
+}
+
+/// Saves or pushes an entry of the list.
+fn settle(noted: Pending, how: &How, context: &Context) -> Result<()> {
+    if let Some(compiles) = noted.compiles().cloned() {
+        return unpushed::push(noted, &compiles, how.dry_run, context);
+    }
+    let target = noted.target().map(|name| names::name(OsStr::new(name)));
+    save(
+        noted.directory(),
+        target.transpose()?,
+        &how.of(&noted),
+        context,
+    )
 }
 
 fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -> Result<Saved> {

@@ -15,6 +15,12 @@ pub(crate) fn is_all(dir: &Path, exclude: &[String]) -> bool {
     })
 }
 
+/// Whether a file or a directory above it is excluded.
+pub(crate) fn is_in(globs: &Globs, file: &Path) -> bool {
+    let is_match = |path: &Path, is_dir| globs.is_match(path.as_os_str().as_bytes(), is_dir);
+    is_match(file, false) || file.ancestors().skip(1).any(|above| is_match(above, true))
+}
+
 /// Stops at the first file that does not match.
 fn holds_only(
     root: &Path,

@@ -1,4 +1,5 @@
-//! Directories whose save failed because the store could not be reached. They stay listed until they are saved.
+//! Directories whose save failed because the store could not be reached. They stay listed until they are saved. Compile
+//! caches with unpushed entries stay listed until they are pushed.
 //!
 //! Each has a file in this program's state directory. The file names the directory and never holds any of its content,
 //! which stays where it is.
@@ -12,8 +13,24 @@ use store::{Error, RefName, Result, Store};
 /// The directory of these files, below the state directory.
 const DIR: &str = "pending";
 
-/// The version of these files. Files of other versions are left alone.
+/// The versions of these files, for saves and for pushes. Files of other versions are left alone, so a program without
+/// pending pushes ignores them.
 const VERSION: u32 = 1;
+const VERSION_OF_COMPILES: u32 = 2;
+
+/// The settings of a pending push.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct OfCompiles {
+    pub(crate) profile: String,
+    #[serde(default)]
+    pub(crate) public: bool,
+    /// Whether the ref is the default of a layout.
+    #[serde(default)]
+    pub(crate) is_unnamed: bool,
+    /// The number of complete entries when a push failed; 0 before that.
+    #[serde(default)]
+    pub(crate) entries: u64,
+}
 
 /// One failed save.
 #[derive(Serialize, Deserialize)]
@@ -33,6 +50,9 @@ pub(crate) struct Pending {
     /// Globs of the files that a save of that job leaves out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     exclude: Vec<String>,
+    /// The settings if this is a push.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    compiles: Option<OfCompiles>,
     #[serde(skip)]
     file: PathBuf,
     #[serde(skip)]
@@ -46,7 +66,26 @@ impl Pending {
         dir: &Path,
         (store, target): (&str, Option<&RefName>),
     ) -> Option<Self> {
-        let path = dir.canonicalize().ok()?;
+        Self::of(kept?, dir.canonicalize().ok()?, (store, target), None)
+    }
+
+    /// A pending push. The directory need not exist yet.
+    pub(crate) fn of_compiles(
+        kept: Option<PathBuf>,
+        dir: &Path,
+        (store, target): (&str, &RefName),
+        compiles: OfCompiles,
+    ) -> Option<Self> {
+        let path = dir.canonicalize().or_else(|_| std::path::absolute(dir));
+        Self::of(kept?, path.ok()?, (store, Some(target)), Some(compiles))
+    }
+
+    fn of(
+        kept: PathBuf,
+        path: PathBuf,
+        (store, target): (&str, Option<&RefName>),
+        compiles: Option<OfCompiles>,
+    ) -> Option<Self> {
         let bytes = path.as_os_str().as_bytes();
         let mut key = bytes.to_vec();
         key.push(0);
@@ -54,16 +93,21 @@ impl Pending {
         // One directory may be saved to several refs.
         key.push(0);
         key.extend(target.iter().flat_map(|name| name.as_str().bytes()));
+        if let Some(compiles) = &compiles {
+            key.push(0);
+            key.extend_from_slice(compiles.profile.as_bytes());
+        }
         let name = store::ChunkId::of(&key).to_string();
         Some(Self {
-            pending: VERSION,
+            pending: version(compiles.as_ref()),
             directory: bytes.to_vec(),
             store: store.to_owned(),
             id: None,
             job: None,
             exclude: Vec::new(),
             target: target.map(ToString::to_string),
-            file: kept?.join(DIR).join(format!("{name}.json")),
+            compiles,
+            file: kept.join(DIR).join(format!("{name}.json")),
             path,
         })
     }
@@ -105,6 +149,20 @@ impl Pending {
         self
     }
 
+    /// Sets the number of complete entries.
+    #[must_use]
+    pub(crate) fn with_entries(mut self, entries: u64) -> Self {
+        if let Some(compiles) = &mut self.compiles {
+            compiles.entries = entries;
+        }
+        self
+    }
+
+    /// The settings if this is a push, `None` for a save.
+    pub(crate) fn compiles(&self) -> Option<&OfCompiles> {
+        self.compiles.as_ref()
+    }
+
     pub(crate) fn exclude(&self) -> &[String] {
         &self.exclude
     }
@@ -125,11 +183,17 @@ impl Pending {
         };
         let (dir, place) = (self.path.display(), &self.store);
         let target = self.target.as_deref().unwrap_or("REF");
+        let otherwise = match &self.compiles {
+            None => format!("`store save {dir} {target} --base 0` saves it"),
+            Some(OfCompiles { profile, .. }) => {
+                format!("`store cache --profile {profile} push {dir} {target}` pushes it")
+            }
+        };
         Err(Error::conflict(format!(
             "{dir}: is to be saved to the store {wanted}, and at {place} there is another one by now, {found}"
         ))
         .hint(format!(
-            "bring the store back that was there; `store save {dir} {target} --base 0` saves it to the one that is there"
+            "bring the store back that was there; {otherwise} to the one that is there"
         )))
     }
 
@@ -147,7 +211,7 @@ impl Pending {
         let mut found: Self = serde_json::from_slice(&bytes).ok()?;
         found.file = file.to_path_buf();
         found.path = std::ffi::OsString::from_vec(found.directory.clone()).into();
-        (found.pending == VERSION).then_some(found)
+        (found.pending == version(found.compiles.as_ref())).then_some(found)
     }
 
     /// Puts the save on the list.
@@ -169,6 +233,13 @@ impl Pending {
     /// Removes the save from the list.
     pub(crate) fn remove(&self) {
         drop(std::fs::remove_file(&self.file));
+    }
+}
+
+fn version(compiles: Option<&OfCompiles>) -> u32 {
+    match compiles {
+        None => VERSION,
+        Some(_) => VERSION_OF_COMPILES,
     }
 }
 

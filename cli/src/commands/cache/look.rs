@@ -12,6 +12,7 @@ use store::{Error, Reader, RefName, Result};
 use super::Named;
 use super::entries::{self, Entries, Entry, State};
 use super::profile::Profile;
+use super::stray::{self, Strays};
 use crate::context::Context;
 use crate::ui::table::Side;
 use crate::ui::{human, names};
@@ -26,6 +27,8 @@ struct Status {
     failed: Vec<Named>,
     locked: Vec<Named>,
     incomplete: Vec<Named>,
+    /// Files that belong to no entry.
+    no_entry: Strays,
     refs: Vec<Compared>,
 }
 
@@ -85,6 +88,7 @@ pub(super) fn status(
         failed: named(State::Failed),
         locked: named(State::Locked),
         incomplete: named(State::Incomplete),
+        no_entry: stray::of_dir(root, profile, &|_, _| false)?,
         refs: compared,
     })
 }
@@ -158,6 +162,7 @@ impl fmt::Display for Status {
                 write!(out, "\n  {word}: {}", entry.shown())?;
             }
         }
+        self.no_entry.fmt(out)?;
         for one in &self.refs {
             let Some(version) = one.version else {
                 write!(out, "\n{}: is not there yet", one.name)?;

@@ -11,6 +11,8 @@ mod profile;
 mod pull;
 mod push;
 mod repair;
+mod stray;
+pub(crate) mod unpushed;
 mod uses;
 mod why;
 

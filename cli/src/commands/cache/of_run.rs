@@ -3,11 +3,11 @@
 //! Caches of built-in layouts are also pushed during the run, as often as the other caches are saved. If nothing is
 //! compiled, the run does not mention them.
 
+mod file_by_file;
+mod told;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::fmt;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +15,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Serialize;
-use store::{Error, Kind, Reader, RefName, RefSpec, Result, Store, StoreId};
+use store::{Error, Globs, Kind, Reader, RefName, Result, Store, StoreId};
 
+use self::told::Report;
 use super::entries::{self, Entries, Entry, State};
 use super::profile::Profile;
+use super::stray;
+use super::unpushed::Unpushed;
 use super::uses::Uses;
 use super::{pull, push};
 use crate::commands::save;
@@ -27,9 +29,9 @@ use crate::config::clusters;
 use crate::config::layouts::{Compile, Layout, Namespaces, Places};
 use crate::context::Context;
 use crate::context::jobs::check_same;
-use crate::host::planted;
+use crate::host::apart;
 use crate::journal::compiles::{self, Line};
-use crate::ui::{failure, human, names};
+use crate::ui::{failure, human, names, remedy};
 
 /// How often to check whether a push has ended.
 const LOOK: Duration = Duration::from_millis(5);
@@ -38,6 +40,8 @@ const LOOK: Duration = Duration::from_millis(5);
 pub(crate) struct Compiles<'c> {
     context: &'c Context,
     all: Vec<One>,
+    /// The caches of the run that are saved file by file, and what their saves exclude.
+    saved: Vec<(PathBuf, Globs)>,
     /// The store that the caches are pulled from and pushed to.
     store: Option<StoreId>,
 }
@@ -56,26 +60,8 @@ struct One {
     pulled: BTreeSet<Vec<u8>>,
     /// Records which entries in `ready` the command reads; `None` if that cannot be observed.
     uses: RefCell<Option<Uses>>,
-}
-
-/// The JSON form of the report.
-#[derive(Serialize)]
-struct Report {
-    profile: String,
-    #[serde(serialize_with = "store::path_as_text")]
-    directory: PathBuf,
-    /// Entries that were complete when the command began.
-    there: u64,
-    /// How many of these came from a ref.
-    pulled: u64,
-    /// How many of the complete entries the command read; null if the file system does not tell.
-    hits: Option<u64>,
-    /// How many of the read entries came from a ref; each saved a compile.
-    avoided: Option<u64>,
-    /// Entries that the command added.
-    misses: u64,
-    /// Entries that are new in the ref, without those that were pushed during the run.
-    pushed: u64,
+    /// The note that the cache is not pushed yet.
+    unpushed: RefCell<Option<Unpushed>>,
 }
 
 /// A push during the command, on a thread of its own.
@@ -98,13 +84,24 @@ impl<'c> Compiles<'c> {
             if let Ok(one) = &mut one
                 && how.is_shipped()
             {
-                one.within = within(&one.dir, places, of);
+                one.within = file_by_file::within(&one.dir, places, of);
             }
             Some(one.map_err(|error| error.within(format!("compile.{name}"))))
         });
+        let project: Vec<String> = layout
+            .exclude
+            .iter()
+            .cloned()
+            .chain(layout.apart())
+            .collect();
+        let mut saved = vec![(places.project.clone(), Globs::new(&project)?)];
+        if let Some(team) = &places.team {
+            saved.push((team.clone(), Globs::new(&layout.exclude)?));
+        }
         Ok(Self {
             context,
             all: all.collect::<Result<_>>()?,
+            saved,
             store: None,
         })
     }
@@ -163,6 +160,19 @@ impl<'c> Compiles<'c> {
         Ok(store)
     }
 
+    /// Pushes what an earlier run left, before an update of the project's cache can replace it. Returns whether the store
+    /// changed.
+    pub(crate) fn push_what_was_left(&self, store: &Store) -> bool {
+        let mut is_new = false;
+        for one in &self.all {
+            match one.push_what_was_left(store, self.context) {
+                Ok(pushed) => is_new |= pushed > 0,
+                Err(error) => warn(self.context, &one.dir, &error),
+            }
+        }
+        is_new
+    }
+
     pub(crate) fn before(&mut self, reader: &Reader<'_>) {
         self.store = Some(reader.store().format().id);
         for one in &mut self.all {
@@ -172,12 +182,28 @@ impl<'c> Compiles<'c> {
         }
     }
 
+    /// Whether a path is saved file by file, or is another compile cache than `own`.
+    fn is_elsewhere(&self, own: &Path, path: &Path, is_dir: bool) -> bool {
+        let is_saved = |(dir, globs): &(PathBuf, Globs)| {
+            let below = path.strip_prefix(dir);
+            below.is_ok_and(|below| !is_dir && !apart::is_in(globs, below))
+        };
+        let is_other = |one: &One| one.dir != own && one.dir == path;
+        self.saved.iter().any(is_saved) || self.all.iter().any(is_other)
+    }
+
     /// Pushes. The command may have ended because of a signal; only a further signal, which `is_asked` reports, stops
     /// the push.
     pub(crate) fn after(&self, is_asked: &dyn Fn() -> bool) {
         for one in &self.all {
             if let Err(error) = one.after(self, is_asked) {
-                warn(self.context, &one.dir, &error);
+                let advice = error.remedy().map(remedy::words);
+                let advice = advice.map_or_else(String::new, |advice| format!("; {advice}"));
+                warned(
+                    self.context,
+                    &one.dir,
+                    &(failure::one_line(&error) + &advice),
+                );
             }
         }
     }
@@ -210,15 +236,11 @@ impl Pushing {
     }
 }
 
-/// The ref and path with which earlier versions of this program saved a directory of the project's cache.
-fn within(dir: &Path, places: &Places, of: Namespaces<'_>) -> Option<(RefName, PathBuf)> {
-    let below = dir.strip_prefix(&places.project).ok()?;
-    let cache = name_of(&of.filled("{project}/cache")?).ok()?;
-    Some((cache, below.to_path_buf()))
+fn warn(context: &Context, dir: &Path, error: &Error) {
+    warned(context, dir, &failure::one_line(error));
 }
 
-fn warn(context: &Context, dir: &Path, error: &Error) {
-    let told = failure::one_line(error);
+fn warned(context: &Context, dir: &Path, told: &str) {
     let dir = dir.display();
     context
         .out
@@ -247,6 +269,7 @@ impl One {
             ready: BTreeSet::new(),
             pulled: BTreeSet::new(),
             uses: RefCell::new(None),
+            unpushed: RefCell::new(None),
         })
     }
 
@@ -256,7 +279,37 @@ impl One {
         Ok(found)
     }
 
+    /// The note that the cache is not pushed yet to this store.
+    fn unpushed(&self, store: &Store, context: &Context) -> Option<Unpushed> {
+        let (target, how) = self.push.as_ref()?;
+        let known = (Some(store.format().id.to_string()), context);
+        let place = (&*self.dir, target);
+        Some(Unpushed::new(place, &self.profile, *how, known))
+    }
+
+    fn push_what_was_left(&self, store: &Store, context: &Context) -> Result<u64> {
+        let Some((target, how)) = &self.push else {
+            return Ok(0);
+        };
+        let left = self.unpushed(store, context);
+        if !left.is_some_and(|left| left.is_written()) || self.complete()?.is_empty() {
+            return Ok(0);
+        }
+        let report = push::push(store, (&self.dir, target), &self.profile, *how)?;
+        if report.pushed > 0 {
+            context.out.note(format_args!(
+                "note: compile cache {}: {} of an earlier run pushed",
+                self.dir.display(),
+                human::counted(report.pushed, "entry")
+            ));
+        }
+        Ok(report.pushed)
+    }
+
     fn before(&mut self, reader: &Reader<'_>, context: &Context) -> Result<()> {
+        let unpushed = self.unpushed(reader.store(), context);
+        unpushed.iter().for_each(Unpushed::write);
+        self.unpushed = RefCell::new(unpushed);
         let before = self.pull(reader, context);
         let ready = self.complete()?;
         if let Ok(Some(before)) = &before {
@@ -271,7 +324,8 @@ impl One {
     /// Pulls the cache from its refs. Returns the entries that were complete before; `None` if nothing was pulled.
     fn pull(&mut self, reader: &Reader<'_>, context: &Context) -> Result<Option<Entries>> {
         if let Some((cache, below)) = self.within.clone() {
-            self.drop_broken(reader, (&cache, &below), context)?;
+            let profile = &self.profile;
+            file_by_file::mend(reader, (&cache, &below), (&self.dir, profile), context)?;
             // A ref without any push yet is not worth a message.
             let is_there = |name: &RefName| reader.view().state.version(name, None).is_ok();
             self.pull.retain(is_there);
@@ -287,44 +341,15 @@ impl One {
         Ok((report.pulled > 0).then_some(before))
     }
 
-    /// Removes incomplete entries that an earlier version of this program saved with the project's cache. A failed
-    /// entry would keep a compiler from trying again, and a half-written one would be read.
-    fn drop_broken(
-        &self,
-        reader: &Reader<'_>,
-        (cache, below): (&RefName, &Path),
-        context: &Context,
-    ) -> Result<()> {
-        let is_dir = |dir: &Path| dir.symlink_metadata().is_ok_and(|found| found.is_dir());
-        if !is_dir(&self.dir) {
-            return Ok(());
-        }
-        planted::check(&self.dir)?;
-        for (path, entry) in entries::of_dir(&self.dir, &self.profile)? {
-            let saved = below.join(OsStr::from_bytes(&path));
-            let spec = RefSpec {
-                name: cache.clone(),
-                version: None,
-                path: saved.as_os_str().as_bytes().to_vec(),
-            };
-            let state = entry.state(&self.profile);
-            if state == State::Complete || reader.resolve(&spec).is_err() {
-                continue;
-            }
-            let full = self.dir.join(OsStr::from_bytes(&path));
-            std::fs::remove_dir_all(&full).map_err(|source| Error::io("remove", &full, source))?;
-            let (path, word) = (names::shown(&path), state.word());
-            context
-                .out
-                .note(format_args!("note: {path}: {word} in {cache}, not taken"));
-        }
-        Ok(())
-    }
-
     fn after(&self, all: &Compiles<'_>, is_asked: &dyn Fn() -> bool) -> Result<()> {
         let context = all.context;
         let found = entries::of_dir(&self.dir, &self.profile)?;
-        if self.within.is_some() && found.is_empty() {
+        let is_elsewhere = |path: &Path, is_dir: bool| all.is_elsewhere(&self.dir, path, is_dir);
+        let no_entry = stray::of_dir(&self.dir, &self.profile, &is_elsewhere)?;
+        let unsaved = "neither pushed nor saved with a cache";
+        no_entry.tell((&self.dir, &self.profile), unsaved, context);
+        if self.within.is_some() && found.is_empty() && no_entry.is_none() {
+            self.unpushed.borrow().iter().for_each(Unpushed::remove);
             return Ok(());
         }
         let is_complete = |entry: &Entry| entry.state(&self.profile) == State::Complete;
@@ -343,13 +368,17 @@ impl One {
             avoided: read.as_ref().map(of_ref),
             misses,
             pushed: 0,
+            no_entry,
         };
         self.remember(&report, context);
         let Some(push) = &self.push else {
             context.out.report_aside(&report);
             return Ok(());
         };
-        let pushed = self.push(push, all, is_asked);
+        let mut pushed = self.push(push, all, is_asked);
+        if let Some(unpushed) = self.unpushed.borrow_mut().as_mut() {
+            pushed = unpushed.ended(&self.profile, pushed, context);
+        }
         let done = pushed.as_ref().map_or(0, |pushed| pushed.pushed);
         report.pushed = done;
         context.out.report_aside(&report);
@@ -410,32 +439,4 @@ impl One {
 
 fn name_of(name: &str) -> Result<RefName> {
     names::name(std::ffi::OsStr::new(name))
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            out,
-            "{} ({}): {} there before the command ({} pulled), ",
-            names::shown(self.directory.as_os_str().as_bytes()),
-            self.profile,
-            human::counted(self.there, "entry"),
-            human::count(self.pulled),
-        )?;
-        match (self.hits, self.avoided) {
-            (Some(hits), Some(avoided)) => write!(
-                out,
-                "{} read by it ({} avoided by what was pulled), ",
-                human::count(hits),
-                human::counted(avoided, "compile")
-            )?,
-            _ => out.write_str("which of them it read is not known here, ")?,
-        }
-        write!(
-            out,
-            "{} added by it, {} pushed",
-            human::count(self.misses),
-            human::count(self.pushed)
-        )
-    }
 }

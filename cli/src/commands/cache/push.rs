@@ -1,8 +1,8 @@
 //! `store cache push`: adds complete entries to a ref that has none with the same key.
 
-use std::collections::BTreeMap;
+mod told;
+
 use std::ffi::OsStr;
-use std::fmt;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,13 +12,15 @@ use std::time::Instant;
 
 use serde::Serialize;
 use store::{
-    Case, Error, Onto, ProfileChoice, PutRequest, Reader, RefName, Result, SourceCheck,
-    Store, Unwatched, put,
+    Case, Error, Onto, ProfileChoice, PutRequest, Reader, RefName, Result, SourceCheck, Store,
+    Unwatched, put,
 };
 
 use super::entries::{self, Entries, Entry, State, Stored, Thing};
 use super::profile::{Profile, Shape};
 use super::repair::TEXT_BYTES_MAX;
+use super::stray::{self, Strays};
+use super::unpushed::Unpushed;
 use super::{Named, Refused};
 use crate::context::Context;
 use crate::host::planted;
@@ -42,9 +44,15 @@ pub(super) struct PushReport {
     conflicts: Vec<Named>,
     /// Entries that are not complete here.
     refused: Vec<Refused>,
+    /// Files here that belong to no entry. `None` if they were not looked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_entry: Option<Strays>,
     /// Why nothing was pushed: the store can be read but not written to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    denied: Option<String>,
+    pub(super) denied: Option<String>,
+    /// Whether it is on the list of `store save --pending`.
+    #[serde(skip)]
+    pub(super) is_noted: bool,
     new_bytes: u64,
     stored_bytes: u64,
     secs: f64,
@@ -88,7 +96,9 @@ pub(super) fn push(
         same: 0,
         conflicts: Vec::new(),
         refused: Vec::new(),
+        no_entry: None,
         denied: None,
+        is_noted: false,
         new_bytes: 0,
         stored_bytes: 0,
         secs: 0.0,
@@ -370,6 +380,22 @@ fn inside(root: &Path, path: &[u8], target: &[u8]) -> Option<PathBuf> {
     Some(way)
 }
 
+/// Opens the store and pushes.
+pub(super) fn pushed(
+    (root, target): (&Path, &RefName),
+    profile: &Profile,
+    how: How,
+    context: &Context,
+) -> Result<PushReport> {
+    let store = match how.dry_run {
+        true => context.open_for_dry_run()?,
+        false => context.open_for_job()?,
+    };
+    let mut report = push(&store, (root, target), profile, how)?;
+    report.no_entry = Some(stray::of_dir(root, profile, &|_, _| false)?);
+    Ok(report)
+}
+
 /// Pushes and reports.
 pub(super) fn run(
     root: &Path,
@@ -379,83 +405,18 @@ pub(super) fn run(
     context: &Context,
 ) -> Result<()> {
     check_public(target, how)?;
-    let store = match how.dry_run {
-        true => context.open_for_dry_run()?,
-        false => context.open_for_job()?,
+    let known = (context.known_id(), context);
+    let noted = (!how.dry_run).then(|| Unpushed::new((root, target), profile, how, known));
+    noted.iter().for_each(Unpushed::write);
+    let done = pushed((root, target), profile, how, context);
+    let report = match noted {
+        Some(mut noted) => noted.ended(profile, done, context)?,
+        None => done?,
     };
-    let report = push(&store, (root, target), profile, how)?;
     report.tell(context);
+    if let Some(strays) = &report.no_entry {
+        strays.tell((root, profile), "not pushed", context);
+    }
     context.out.report(&report)?;
     report.outcome()
-}
-
-impl PushReport {
-    pub(super) fn tell(&self, context: &Context) {
-        for note in &self.notes {
-            context.out.note(format_args!("note: {note}"));
-        }
-        if let Some(denied) = &self.denied {
-            context.out.warning(format_args!(
-                "warning: {}: nothing was pushed, and what was compiled stays in {}: {denied}",
-                self.target,
-                names::shown(self.directory.as_os_str().as_bytes())
-            ));
-        }
-        super::tell_refused(&self.refused, context);
-        for conflict in &self.conflicts {
-            context.out.warning(format_args!(
-                "conflict: {}: the ref has another one; it stays, and yours is kept out",
-                conflict.shown()
-            ));
-        }
-    }
-
-    pub(super) fn outcome(&self) -> Result<()> {
-        match self.conflicts.len() as u64 {
-            0 => Ok(()),
-            count => Err(Error::partial(format!(
-                "{}: {} kept out",
-                self.target,
-                human::counted(count, "entry")
-            ))
-            .hint("see what is different with `store cache status`, or delete yours")),
-        }
-    }
-}
-
-impl fmt::Display for PushReport {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.version {
-            Some(version) => write!(out, "{}@{version}: ", self.target)?,
-            None => write!(out, "{}: ", self.target)?,
-        }
-        write!(
-            out,
-            "{} pushed, {} there before",
-            human::counted(self.pushed, "entry"),
-            human::count(self.same)
-        )?;
-        let mut refused: BTreeMap<&str, u64> = BTreeMap::new();
-        for one in &self.refused {
-            *refused.entry(one.state.word()).or_default() += 1;
-        }
-        for (word, count) in refused {
-            write!(out, ", {} {word}", human::count(count))?;
-        }
-        if !self.conflicts.is_empty() {
-            write!(
-                out,
-                ", {} in conflict",
-                human::count(self.conflicts.len() as u64)
-            )?;
-        }
-        write!(
-            out,
-            "\nnew {}, stored {}, in {}; {}",
-            human::bytes(self.new_bytes),
-            human::bytes(self.stored_bytes),
-            human::duration(std::time::Duration::from_secs_f64(self.secs)),
-            names::shown(self.directory.as_os_str().as_bytes())
-        )
-    }
 }

@@ -14,6 +14,7 @@ use store::{
     Root, Store, StoreId, Unwatched, materialize_from,
 };
 
+use super::kept;
 use crate::commands::save;
 use crate::config;
 use crate::context::jobs::check_same;
@@ -26,9 +27,6 @@ use crate::ui::{failure, human, remedy};
 
 /// The value of `--fallback` that copies nothing.
 pub(super) const EMPTY: &str = "empty";
-
-/// Maximum number of paths in a note.
-const NAMED_MAX: usize = 5;
 
 /// A cache and its directory.
 pub(super) struct Cache {
@@ -289,7 +287,7 @@ impl Cache {
         let made = made.filter_map(|tree| Some(tree.source.parse::<RefSpec>().ok()?.name));
         let saved = store::saved_to(store, pools, &self.dir).ok();
         let others = Pending::all(config::state_dir()).into_iter();
-        let others = others.filter(|noted| noted.directory() == dir);
+        let others = others.filter(|noted| noted.compiles().is_none() && noted.directory() == dir);
         let others = others.filter_map(|noted| noted.target()?.parse().ok());
         let own = left.map(|_| self.name.clone());
         // The ref of the last save decides.
@@ -397,23 +395,7 @@ impl Cache {
             let dir = self.dir.display();
             context.out.note(format_args!("note: {dir}: {told}"));
         }
-        let kept = match done.conflicts {
-            0 => String::new(),
-            count => {
-                let first = done.conflicting.iter().take(NAMED_MAX);
-                let first: Vec<_> = first.map(|kept| kept.path.display().to_string()).collect();
-                let more = if count > NAMED_MAX as u64 {
-                    ", ..."
-                } else {
-                    ""
-                };
-                format!(
-                    ", {} kept as a job left it: {}{more}",
-                    human::counted(count, "path"),
-                    first.join(", ")
-                )
-            }
-        };
+        let kept = kept::told(&done, &self.exclude);
         context.out.note(format_args!(
             "note: {}@{} is in {}: {}, {}{kept}",
             self.name,

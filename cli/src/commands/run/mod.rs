@@ -4,6 +4,7 @@
 
 mod caches;
 mod child;
+mod kept;
 mod saver;
 mod seed;
 
@@ -34,9 +35,9 @@ use crate::ui::{failure, human, names, remedy};
 /// that of `store run`. A signal, or a terminal that goes away, does not stop the save that follows. A second signal
 /// does; a second SIGHUP if it comes more than 10s after the first, since a shell repeats that of its terminal. If the
 /// command succeeded but the project's cache could not be saved, the exit code is that of the save. If a team's cache
-/// cannot be made, brought or saved, that is a warning. What could not be saved stays where it is and is on the list of `store save --pending`;
-/// the next run in its place saves it. Each job needs a base of its own: as long as a run has not ended, another one
-/// with the same base is refused.
+/// cannot be made, brought or saved, that is a warning. What could not be saved stays where it is and is on the list of
+/// `store save --pending`; the next run in its place saves it. Each job needs a base of its own: as long as a run has
+/// not ended, another one with the same base is refused.
 ///
 /// With --seed REF, the command is a script that makes a ref, and it runs only if the ref does not exist. Of any number
 /// that start at once, on any hosts, one runs the script and then publishes what the script left in the directory
@@ -331,6 +332,9 @@ fn prepare(
                 args.fallback
             ));
         }
+    }
+    if compiles.push_what_was_left(reader.store()) {
+        *reader = caches::newest(reader.store())?;
     }
     let mut made = Vec::new();
     for mut cache in brought {

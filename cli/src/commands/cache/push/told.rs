@@ -1,0 +1,87 @@
+//! The messages and the report of a push.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+
+use store::{Error, Result};
+
+use super::PushReport;
+use crate::commands::cache::tell_refused;
+use crate::context::Context;
+use crate::ui::{human, names};
+
+impl PushReport {
+    pub(in crate::commands::cache) fn tell(&self, context: &Context) {
+        for note in &self.notes {
+            context.out.note(format_args!("note: {note}"));
+        }
+        if let Some(denied) = &self.denied {
+            let later = match self.is_noted {
+                true => "; `store save --pending` pushes it when that is possible",
+                false => "",
+            };
+            context.out.warning(format_args!(
+                "warning: {}: nothing was pushed, and what was compiled stays in {}: {denied}{later}",
+                self.target,
+                names::shown(self.directory.as_os_str().as_bytes())
+            ));
+        }
+        tell_refused(&self.refused, context);
+        for conflict in &self.conflicts {
+            context.out.warning(format_args!(
+                "conflict: {}: the ref has another one; it stays, and yours is kept out",
+                conflict.shown()
+            ));
+        }
+    }
+
+    pub(in crate::commands::cache) fn outcome(&self) -> Result<()> {
+        match self.conflicts.len() as u64 {
+            0 => Ok(()),
+            count => Err(Error::partial(format!(
+                "{}: {} kept out",
+                self.target,
+                human::counted(count, "entry")
+            ))
+            .hint("see what is different with `store cache status`, or delete yours")),
+        }
+    }
+}
+
+impl fmt::Display for PushReport {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.version {
+            Some(version) => write!(out, "{}@{version}: ", self.target)?,
+            None => write!(out, "{}: ", self.target)?,
+        }
+        write!(
+            out,
+            "{} pushed, {} there before",
+            human::counted(self.pushed, "entry"),
+            human::count(self.same)
+        )?;
+        let mut refused: BTreeMap<&str, u64> = BTreeMap::new();
+        for one in &self.refused {
+            *refused.entry(one.state.word()).or_default() += 1;
+        }
+        for (word, count) in refused {
+            write!(out, ", {} {word}", human::count(count))?;
+        }
+        if !self.conflicts.is_empty() {
+            write!(
+                out,
+                ", {} in conflict",
+                human::count(self.conflicts.len() as u64)
+            )?;
+        }
+        write!(
+            out,
+            "\nnew {}, stored {}, in {}; {}",
+            human::bytes(self.new_bytes),
+            human::bytes(self.stored_bytes),
+            human::duration(std::time::Duration::from_secs_f64(self.secs)),
+            names::shown(self.directory.as_os_str().as_bytes())
+        )
+    }
+}

@@ -1,0 +1,150 @@
+//! Pending pushes: compile caches that could not be pushed are on the list of `store save --pending`.
+//!
+//! The entry is written before a push or a command starts, so that it exists after a kill.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use store::{Error, Kind, RefName, Remedy, Result};
+
+use super::entries::{self, State};
+use super::profile::Profile;
+use super::push::{self, How, PushReport};
+use crate::commands::save;
+use crate::config;
+use crate::context::Context;
+use crate::host::pending::{OfCompiles, Pending};
+use crate::ui::{names, remedy};
+
+/// An entry of the list; `None` if this host keeps no state.
+pub(super) struct Unpushed(Option<Pending>);
+
+impl Unpushed {
+    /// An entry that is not written yet. `store` is the id of its store if that is known.
+    pub(super) fn new(
+        (dir, target): (&Path, &RefName),
+        profile: &Profile,
+        how: How,
+        (store, context): (Option<String>, &Context),
+    ) -> Self {
+        let of = OfCompiles {
+            profile: profile.name.clone(),
+            public: how.public,
+            is_unnamed: how.is_unnamed,
+            entries: 0,
+        };
+        let url = context.store_url().ok();
+        let noted =
+            url.and_then(|url| Pending::of_compiles(config::state_dir(), dir, (&url, target), of));
+        Self(noted.map(|noted| noted.only_to(store)))
+    }
+
+    /// Whether the entry is on the list.
+    pub(super) fn is_written(&self) -> bool {
+        let noted = self.0.as_ref();
+        noted.is_some_and(|noted| noted.written().is_some())
+    }
+
+    /// Writes the entry.
+    pub(super) fn write(&self) {
+        if let Some(noted) = &self.0 {
+            // If this fails, a failed push does not promise anything.
+            drop(noted.write());
+        }
+    }
+
+    /// Removes the entry.
+    pub(super) fn remove(&self) {
+        self.0.iter().for_each(Pending::remove);
+    }
+
+    /// Keeps or removes the entry after a push. The result says whether it is kept.
+    pub(super) fn ended(
+        &mut self,
+        profile: &Profile,
+        done: Result<PushReport>,
+        context: &Context,
+    ) -> Result<PushReport> {
+        let Some(noted) = self.0.take() else {
+            return done;
+        };
+        let is_left = match &done {
+            Ok(report) => report.denied.is_some(),
+            Err(error) => may_be_later(error, noted.directory(), context),
+        };
+        let entries = complete(noted.directory(), profile);
+        let noted = self.0.insert(noted.with_entries(entries));
+        let is_noted = is_left && entries > 0 && noted.write().is_ok();
+        if !is_noted {
+            noted.remove();
+            return done;
+        }
+        let dir = noted.directory().display();
+        let kept = format!(
+            "what was compiled stays in {dir}; `store save --pending` pushes it when that is possible"
+        );
+        match done {
+            Ok(mut report) => {
+                report.is_noted = true;
+                Ok(report)
+            }
+            Err(error) => Err(match error.remedy().map(remedy::words) {
+                Some(advice) => error.hint(format!("{advice}; {kept}")),
+                None => error.hint(kept),
+            }),
+        }
+    }
+}
+
+/// Whether the same push may succeed later.
+fn may_be_later(error: &Error, dir: &Path, context: &Context) -> bool {
+    let is_full = error.remedy() == Some(&Remedy::DropOrRaiseQuota);
+    is_full || error.kind() == Kind::Interrupted || save::is_out_of_reach(error, dir, context)
+}
+
+/// The number of complete entries.
+fn complete(dir: &Path, profile: &Profile) -> u64 {
+    let found = entries::of_dir(dir, profile).unwrap_or_default();
+    let all = found.values();
+    all.filter(|entry| entry.state(profile) == State::Complete)
+        .count() as u64
+}
+
+/// Whether an entry of the list has anything to push or to report. An entry of a directory that is gone is removed unless
+/// a push of it failed.
+pub(crate) fn is_any(noted: &Pending, of: &OfCompiles) -> bool {
+    let dir = noted.directory();
+    if !dir.exists() {
+        if of.entries == 0 {
+            noted.remove();
+        }
+        return of.entries > 0;
+    }
+    // The push reports a profile that cannot be read.
+    Profile::load(&of.profile).map_or(true, |profile| complete(dir, &profile) > 0)
+}
+
+/// Pushes an entry of the list.
+pub(crate) fn push(noted: Pending, of: &OfCompiles, is_dry: bool, context: &Context) -> Result<()> {
+    let profile = Profile::load(&of.profile)?;
+    let target = names::name(OsStr::new(noted.target().unwrap_or_default()))?;
+    let dir = noted.directory().to_path_buf();
+    let how = How {
+        public: of.public,
+        dry_run: is_dry,
+        is_unnamed: of.is_unnamed,
+    };
+    let done = push::pushed((&dir, &target), &profile, how, context);
+    let report = match is_dry {
+        true => done?,
+        false => Unpushed(Some(noted)).ended(&profile, done, context)?,
+    };
+    report.tell(context);
+    context.out.report(&report)?;
+    match &report.denied {
+        Some(why) => Err(Error::denied(format!(
+            "{target}: nothing was pushed: {why}"
+        ))),
+        None => report.outcome(),
+    }
+}
