@@ -17,9 +17,18 @@ pub trait Progress: Sync {
     /// whether all of them are removed or only those whose names are needed.
     fn replaces(&self, _destination: &Path, _files: u64, _bytes: u64, _all: bool) {}
 
-    /// Called before files at `destination` that a job changed or added are touched: how many of them are replaced or
-    /// removed, their bytes, and the first of them, as paths below the destination.
-    fn overrules(&self, _destination: &Path, _files: u64, _bytes: u64, _first: &[&Path]) {}
+    /// Called before files at `destination` that a job changed or added are touched, or, after [`Progress::replaces`],
+    /// files that were not made here: how many of them are replaced or removed, their bytes, and the first of them, as
+    /// paths below the destination.
+    fn overrules(
+        &self,
+        _destination: &Path,
+        _files: u64,
+        _bytes: u64,
+        _first: &[&Path],
+        _is_made: bool,
+    ) {
+    }
 
     /// Whether anybody watches, so that counting the total beforehand is worth the time.
     fn is_watched(&self) -> bool {

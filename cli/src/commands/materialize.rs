@@ -343,13 +343,16 @@ impl Serialize for Planned {
         }
         use serde::ser::SerializeStruct;
         let report = &self.0.report;
-        let mut all = out.serialize_struct("Planned", 8)?;
+        let mut all = out.serialize_struct("Planned", 9)?;
         all.serialize_field("ref", &report.name)?;
         all.serialize_field("version", &report.version)?;
         all.serialize_field("dry_run", &true)?;
         all.serialize_field("unchanged", &report.unchanged)?;
         all.serialize_field("kept", &report.kept)?;
         all.serialize_field("conflicts", &report.conflicts)?;
+        if let Some(replaced) = &report.replaced {
+            all.serialize_field("replaced", replaced)?;
+        }
         if !report.overruled.is_nothing() {
             all.serialize_field("overruled", &report.overruled)?;
         }
@@ -373,9 +376,13 @@ impl fmt::Display for Planned {
             let first = overruled.first.iter().map(|gone| &*gone.path);
             writeln!(
                 out,
-                "{} ({}) of these a job changed or added: {}",
+                "{} ({}) of these {}: {}",
                 human::counted(overruled.files, "file"),
                 human::bytes(overruled.bytes),
+                match report.replaced {
+                    None => "a job changed or added",
+                    Some(_) => "this command did not make",
+                },
                 names::some(overruled.files, first)
             )?;
         }

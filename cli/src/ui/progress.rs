@@ -134,12 +134,23 @@ impl Progress for Watch {
         ));
     }
 
-    fn overrules(&self, destination: &Path, files: u64, bytes: u64, first: &[&Path]) {
+    fn overrules(
+        &self,
+        destination: &Path,
+        files: u64,
+        bytes: u64,
+        first: &[&Path],
+        is_made: bool,
+    ) {
         self.loss(format_args!(
-            "{}: {} ({}) that a job changed or added: replaced or removed now: {}",
+            "{}: {} ({}) that {}: replaced or removed now: {}",
             destination.display(),
             human::counted(files, "file"),
             human::bytes(bytes),
+            match is_made {
+                true => "a job changed or added",
+                false => "this command did not make",
+            },
             names::some(files, first.iter().copied())
         ));
     }

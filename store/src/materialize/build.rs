@@ -2,9 +2,52 @@
 
 use super::*;
 
+/// A destination that is replaced as a whole.
+pub(super) struct Goes {
+    /// Files that differ from what was made here.
+    pub(super) lost: Overruled,
+    pub(super) is_made: bool,
+}
+
 impl Task<'_> {
+    /// Builds the destination. Reports first what is lost of what it replaces.
+    pub(super) fn build_for(
+        &self,
+        destination: &Path,
+        goes: Option<Goes>,
+        fence: Fence<'_>,
+    ) -> Result<MaterializeReport> {
+        let Some(goes) = goes else {
+            return self.build(destination, false, fence);
+        };
+        if goes.is_made {
+            // The count of foreign files was reported before.
+            self.announce_overruled(destination, &goes.lost, true);
+        }
+        let report = self.build(destination, true, fence)?;
+        Ok(MaterializeReport {
+            overruled: goes.lost,
+            ..report
+        })
+    }
+
+    /// Reports which files of jobs, or of a destination that was not made here, are about to be replaced or removed.
+    pub(super) fn announce_overruled(
+        &self,
+        destination: &Path,
+        overruled: &Overruled,
+        is_made: bool,
+    ) {
+        if overruled.is_nothing() {
+            return;
+        }
+        let first: Vec<&Path> = overruled.first.iter().map(|gone| &*gone.path).collect();
+        let Overruled { files, bytes, .. } = *overruled;
+        (self.progress).overrules(destination, files, bytes, &first, is_made);
+    }
+
     /// Builds the destination in a room beside it and renames it into place.
-    pub(super) fn build(
+    fn build(
         &self,
         destination: &Path,
         replaces: bool,
@@ -147,4 +190,12 @@ pub(super) fn tree_of(node: &Node) -> Option<Content> {
         Node::Tree { content, .. } => Some(*content),
         _ => None,
     }
+}
+
+/// Counts a single file that is replaced.
+pub(super) fn one_file(destination: &Path) -> Overruled {
+    let mut overruled = Overruled::default();
+    let bytes = std::fs::symlink_metadata(destination).map_or(0, |found| found.len());
+    overruled.add(Vec::new(), bytes);
+    overruled
 }

@@ -48,6 +48,7 @@ use crate::remedy::{Note, Remedy};
 use crate::store::Store;
 
 use apply::{Apply, Fence};
+use build::{Goes, one_file};
 use diff::{Diff, Made, Options};
 use list::Thing;
 use place::Placer;
@@ -130,12 +131,14 @@ pub fn plan(
         return Err(Error::invalid("destination: is needed for a plan"));
     };
     let reader = Reader::new(store)?;
-    with_task(&reader, pool, request, progress, |task, _| {
+    with_task(&reader, pool, request, progress, |task, replaced| {
         let destination = match absolute_if_there(destination)? {
             Some(destination) => destination,
             None => destination.clone(),
         };
-        task.plan(&destination)
+        let mut plan = task.plan(&destination)?;
+        plan.report.replaced = replaced;
+        Ok(plan)
     })
 }
 
@@ -216,9 +219,7 @@ const TREE: &str = "tree";
 
 /// How a destination is brought to the wanted tree.
 enum Way {
-    Build {
-        replaces: bool,
-    },
+    Build(Option<Goes>),
     /// Change a directory file by file. Without a mark, it is somebody else's.
     Update(Option<Box<Mark>>),
     /// Replace a file that was made before.
@@ -246,7 +247,7 @@ impl<'m> Task<'m> {
             _ => self.store.host().check_stop(),
         };
         let mut report = match self.way(destination)? {
-            Way::Build { replaces } => self.build(destination, replaces, &fence),
+            Way::Build(goes) => self.build_for(destination, goes, &fence),
             Way::Update(mark) => self.update(destination, mark.map(|mark| *mark), &fence),
             Way::File(mark) => self.file_again(destination, &mark, &fence),
         }?;
@@ -257,8 +258,9 @@ impl<'m> Task<'m> {
     /// Plans what [`Self::make`] would do, by the same decisions.
     fn plan(&self, destination: &Path) -> Result<Plan> {
         let mut plan = match self.way(destination)? {
-            Way::Build { .. } => {
-                let made = self.diff_fresh()?;
+            Way::Build(goes) => {
+                let mut made = self.diff_fresh()?;
+                made.overruled = goes.map(|goes| goes.lost).unwrap_or_default();
                 self.as_plan(made)
             }
             Way::Update(mark) => self.plan_update(destination, mark.as_deref()),
@@ -272,7 +274,11 @@ impl<'m> Task<'m> {
         let mut report = self.report();
         report.count(&made.counts);
         note_kept(&mut report, &made)?;
-        Ok(Plan::new(report, made.plan))
+        Ok(Plan::new(
+            report,
+            made.plan,
+            build::tree_of(&self.found.node).is_none(),
+        ))
     }
 
     fn way(&self, destination: &Path) -> Result<Way> {
@@ -295,11 +301,18 @@ impl<'m> Task<'m> {
             There::EmptyDirectory if is_tree && Site::of(destination)?.is_fixed()? => {
                 Way::Update(None)
             }
-            There::Nothing | There::EmptyDirectory => Way::Build { replaces: false },
+            There::Nothing | There::EmptyDirectory => Way::Build(None),
             There::Made(mark) if is_tree && mark.tree.is_some() => Way::Update(Some(mark)),
             There::Foreign { is_directory: true } if is_tree => Way::Update(None),
             There::Made(mark) if !is_tree && mark.tree.is_none() => Way::File(mark),
-            There::Made(_) | There::Foreign { .. } => Way::Build { replaces: true },
+            There::Made(mark) => Way::Build(Some(Goes {
+                lost: self.lost_with(destination, &mark)?,
+                is_made: true,
+            })),
+            There::Foreign { .. } => Way::Build(Some(Goes {
+                lost: one_file(destination),
+                is_made: false,
+            })),
         })
     }
 
@@ -368,16 +381,6 @@ impl<'m> Task<'m> {
         is_begun.set(apply.is_begun);
         done?;
         Ok((apply.report, !apply.is_overtaken))
-    }
-
-    /// Reports which changes of jobs are about to be replaced or removed.
-    fn announce_overruled(&self, destination: &Path, overruled: &Overruled) {
-        if overruled.is_nothing() {
-            return;
-        }
-        let first: Vec<&Path> = overruled.first.iter().map(|gone| &*gone.path).collect();
-        let Overruled { files, bytes, .. } = *overruled;
-        (self.progress).overrules(destination, files, bytes, &first);
     }
 
     fn options(&self) -> Options {

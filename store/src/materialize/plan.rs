@@ -16,6 +16,8 @@ pub struct Plan {
     /// What was found; nothing has been done.
     pub report: MaterializeReport,
     steps: File,
+    /// The destination itself is what is made, and no tree.
+    is_alone: bool,
 }
 
 /// A step of a plan.
@@ -36,8 +38,12 @@ pub struct Step {
 }
 
 impl Plan {
-    pub(super) fn new(report: MaterializeReport, steps: File) -> Self {
-        Self { report, steps }
+    pub(super) fn new(report: MaterializeReport, steps: File, is_alone: bool) -> Self {
+        Self {
+            report,
+            steps,
+            is_alone,
+        }
     }
 
     /// Calls `each` with every path below the destination, and its step.
@@ -46,6 +52,7 @@ impl Plan {
     /// The errors of `each`.
     pub fn each(&self, each: &mut dyn FnMut(&[u8], &Step) -> Result<()>) -> Result<()> {
         each_op(&self.steps, &mut |path, op| match Step::of(op) {
+            Some(step) if self.is_alone => each(b"", &step),
             Some(step) => each(path, &step),
             None => Ok(()),
         })

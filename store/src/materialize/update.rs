@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
-use super::build::tree_of;
+use super::build::{Goes, one_file, tree_of};
 use super::diff::{Whose, judge};
 use super::found::Found;
 use super::known::{Known, Saved, empty};
@@ -20,6 +20,8 @@ struct Compared {
     known: Known,
     made: Made,
     has_read: bool,
+    /// Whether it was made before, and is not taken over now.
+    is_made: bool,
     /// The open directory. It is changed even if its path leads elsewhere by now.
     root: OwnedFd,
 }
@@ -67,7 +69,7 @@ impl Task<'_> {
     ) -> Result<MaterializeReport> {
         // From here on, the path is not followed again, since somebody may redirect it at any moment.
         let root = open_root(destination)?;
-        let is_taken_over = old.is_none();
+        let is_made = old.is_some();
         let old = match old {
             Some(old) if old.is_of(&root) => old,
             Some(_) => return Err(exchanged(destination)),
@@ -81,11 +83,10 @@ impl Task<'_> {
             true => claim(),
         };
         self.check_not_set_back(destination, &old)?;
-        let mut compared = self.compare(destination, root, &old)?;
-        if is_taken_over {
-            // Everything there was counted before.
-            compared.made.overruled = Overruled::default();
-        }
+        let compared = Compared {
+            is_made,
+            ..self.compare(destination, root, Some(&old))?
+        };
         self.close_to_others(destination, &compared.root)?;
         let Compared { known, made, .. } = &compared;
         let is_same = known.is_settled()
@@ -170,9 +171,15 @@ impl Task<'_> {
         }
     }
 
-    fn compare(&self, destination: &Path, root: OwnedFd, mark: &Mark) -> Result<Compared> {
-        let saved = self.saved(destination, mark);
-        let known = Known::read(self.pool, destination, (mark, saved))?;
+    /// Compares the destination with what is wanted. Without a mark, records of an earlier tree are ignored.
+    fn compare(&self, destination: &Path, root: OwnedFd, mark: Option<&Mark>) -> Result<Compared> {
+        let known = match mark {
+            Some(mark) => {
+                let saved = self.saved(destination, mark);
+                Known::read(self.pool, destination, (mark, saved))?
+            }
+            None => Known::default(),
+        };
         let mut wanted = Wanted::new(self)?;
         let Node::Tree { content, .. } = &self.found.node else {
             return Err(Error::invalid(format!(
@@ -182,8 +189,8 @@ impl Task<'_> {
         };
         let time = wanted.begin(content)?;
         let walked = again(&root, destination)?;
-        let settled = known.settled_at(self.pool, destination, mark);
-        let mut found = Found::new(self.pool, walked, settled)?;
+        let settled = mark.map(|mark| known.settled_at(self.pool, destination, mark));
+        let mut found = Found::new(self.pool, walked, settled.unwrap_or_default())?;
         let options = Options {
             is_unknown: known.is_unknown,
             ..self.options()
@@ -200,6 +207,7 @@ impl Task<'_> {
             known,
             made,
             has_read,
+            is_made: mark.is_some(),
             root,
         })
     }
@@ -260,7 +268,7 @@ impl Task<'_> {
         if made.counts.is_done() {
             return Ok((record, self.unchanged(made)?, true));
         }
-        self.announce_overruled(destination, &made.overruled);
+        self.announce_overruled(destination, &made.overruled, compared.is_made);
         let room = self.pool.room(parent(destination))?;
         let root = again(root, destination)?;
         let is_begun = Cell::new(false);
@@ -305,7 +313,8 @@ impl Task<'_> {
             false => claim().and_then(|()| Err(taken_elsewhere(destination))),
             true => claim(),
         };
-        let (whose, thing) = self.whose_file(destination, mark)?;
+        let thing = Wanted::new(self)?.alone(&self.found.node)?;
+        let whose = self.whose_file(destination, mark, Some(&thing))?;
         let size = match &thing {
             Thing::File { key, .. } => key.content.size,
             _ => 0,
@@ -327,22 +336,30 @@ impl Task<'_> {
                 self.progress.advance(1, size);
                 Ok(report)
             }
-            Whose::Made => self.build(destination, true, fence),
-            Whose::Jobs => {
-                let overruled = file_of_job(destination);
-                self.announce_overruled(destination, &overruled);
-                let report = self.build(destination, true, fence)?;
-                Ok(MaterializeReport {
-                    overruled,
-                    ..report
-                })
+            whose => {
+                let lost = match whose {
+                    Whose::Jobs => one_file(destination),
+                    _ => Overruled::default(),
+                };
+                let is_made = true;
+                self.build_for(destination, Some(Goes { lost, is_made }), fence)
             }
         }
     }
 
-    fn whose_file(&self, destination: &Path, mark: &Mark) -> Result<(Whose, Thing)> {
+    /// Counts what is lost if something of another kind replaces what was made before.
+    pub(super) fn lost_with(&self, destination: &Path, mark: &Mark) -> Result<Overruled> {
+        let is_file = mark.tree.is_none();
+        let is_jobs = is_file && self.whose_file(destination, mark, None)? == Whose::Jobs;
+        Ok(match is_jobs {
+            true => one_file(destination),
+            false => Overruled::default(),
+        })
+    }
+
+    /// Judges a single file that was made before.
+    fn whose_file(&self, destination: &Path, mark: &Mark, wanted: Option<&Thing>) -> Result<Whose> {
         let known = Known::read(self.pool, destination, (mark, None))?;
-        let thing = Wanted::new(self)?.alone(&self.found.node)?;
         let name = destination.file_name().unwrap_or_default().as_bytes();
         let settled = known.settled_at(self.pool, destination, mark);
         let root = disk::open_path(parent(destination))?;
@@ -353,61 +370,41 @@ impl Task<'_> {
             ..self.options()
         };
         let stat = diff::Lies::stat(&mut found, name)?;
-        let whose = match &stat {
-            Some(stat) => judge(
-                &mut found,
-                &options,
-                (name, stat),
-                Some(&thing),
-                &candidates,
-            )?,
-            None => Whose::Made,
-        };
-        Ok((whose, thing))
+        match &stat {
+            Some(stat) => judge(&mut found, &options, (name, stat), wanted, &candidates),
+            None => Ok(Whose::Made),
+        }
     }
 
     pub(super) fn plan_update(&self, destination: &Path, old: Option<&Mark>) -> Result<Plan> {
         let nobodys;
-        let is_taken_over = old.is_none();
-        let old = match old {
+        let mark = match old {
             Some(old) => old,
             None => {
                 nobodys = self.mark(destination, (CWD, destination.as_os_str().as_bytes()))?;
                 &nobodys
             }
         };
-        self.check_not_set_back(destination, old)?;
-        let mut made = self
-            .compare(destination, open_root(destination)?, old)?
-            .made;
-        if is_taken_over {
-            made.overruled = Overruled::default();
-        }
-        self.as_plan(made)
+        self.check_not_set_back(destination, mark)?;
+        let compared = self.compare(destination, open_root(destination)?, old)?;
+        self.as_plan(compared.made)
     }
 
     pub(super) fn plan_file(&self, destination: &Path, mark: &Mark) -> Result<Plan> {
-        let (whose, _) = self.whose_file(destination, mark)?;
+        let thing = Wanted::new(self)?.alone(&self.found.node)?;
+        let whose = self.whose_file(destination, mark, Some(&thing))?;
         let files = (self.pool.scratch()?, self.pool.scratch()?);
         let made = match whose {
             Whose::Wanted => diff::nothing(files)?,
             Whose::Jobs if !self.options().overrules => diff::kept(Why::Changed, files)?,
             Whose::Made => self.diff_fresh()?,
             Whose::Jobs => Made {
-                overruled: file_of_job(destination),
+                overruled: one_file(destination),
                 ..self.diff_fresh()?
             },
         };
         self.as_plan(made)
     }
-}
-
-/// Counts a single file that a job changed.
-fn file_of_job(destination: &Path) -> Overruled {
-    let mut overruled = Overruled::default();
-    let bytes = std::fs::symlink_metadata(destination).map_or(0, |found| found.len());
-    overruled.add(Vec::new(), bytes);
-    overruled
 }
 
 fn open_root(destination: &Path) -> Result<OwnedFd> {
