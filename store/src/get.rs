@@ -12,6 +12,7 @@ mod beside;
 mod copy;
 mod file;
 mod left;
+mod moved;
 mod place;
 mod room;
 

@@ -8,6 +8,7 @@ pub(crate) mod beat;
 pub(crate) mod destination;
 pub(crate) mod list;
 pub mod pool;
+pub(crate) mod rooms;
 pub(crate) mod saved;
 pub mod stat_cache;
 pub mod steps;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use support::{Finished, under};
@@ -67,13 +68,19 @@ fn what_a_killed_get_left_is_removed_by_the_next_one() {
     assert_eq!(left().len(), 2, "{:?}", left());
 }
 
-/// Before anything is built; before the first entry is moved out of the room; after some of them; after all of them.
-const KILLS: [(&str, u32); 5] = [
+/// Before the room has a note; before anything is built; before the first entry is moved out of the room; after some of
+/// them; after all of them, and at each step of the room's removal.
+const KILLS: [(&str, u32); 10] = [
+    ("linkat", 1),
     ("mkdirat", 2),
     ("renameat2", 1),
     ("renameat2", 3),
     ("renameat2", 6),
     ("unlinkat", 1),
+    ("renameat2", 7),
+    ("unlinkat", 2),
+    ("unlinkat", 3),
+    ("unlinkat", 4),
 ];
 
 /// Kills a get inside of its destination at each of these points, and checks the next get.
@@ -82,14 +89,17 @@ fn goes_on(world: &World, dest: &Path, named: (&Path, &str)) {
     for kill in KILLS {
         killed(world, named, kill);
         let (rooms, others) = parts(dest);
-        assert_eq!(rooms.len(), 1, "{kill:?}");
-        out.push(others.len());
+        out.push((rooms.len(), others.len()));
         let finished = get(world, named);
         assert_eq!(finished.code, Some(0), "{kill:?}: {finished}");
         assert_same(&world.path("source"), dest);
         emptied(dest);
     }
-    assert_eq!(out, [0, 0, 2, 5, 6]);
+    let begun = [(1, 0), (1, 0), (1, 0), (1, 2), (1, 5), (1, 6)];
+    assert_eq!(
+        out,
+        [&begun[..], &[(1, 6), (2, 6), (2, 6), (1, 6)]].concat()
+    );
 }
 
 #[test]
@@ -112,28 +122,68 @@ fn the_directory_that_one_is_in_is_free_after_a_kill() {
 }
 
 #[test]
+fn a_taking_back_that_is_killed_itself_goes_on() {
+    let world = World::with_tree(100);
+    let here = world.path("here");
+    fs::create_dir(&here).unwrap();
+    // Before the room is made anew, before its note, before the list is in it, and with some entries back in it.
+    for kill in [
+        ("mkdirat", 1),
+        ("linkat", 1),
+        ("renameat2", 1),
+        ("renameat2", 4),
+    ] {
+        killed(&world, (&here, "."), ("unlinkat", 4));
+        killed(&world, (&here, "."), kill);
+        let finished = get(&world, (&here, "."));
+        assert_eq!(finished.code, Some(0), "{kill:?}: {finished}");
+        assert_same(&world.path("source"), &here);
+        emptied(&here);
+    }
+}
+
+/// Changes a file and puts its size and time back.
+fn edited_unseen(path: &Path) {
+    let time = fs::metadata(path).unwrap().modified().unwrap();
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.write_all_at(b"mine", 0).unwrap();
+    file.set_modified(time).unwrap();
+}
+
+#[test]
 fn what_somebody_did_after_the_kill_stays() {
     let world = World::with_tree(97);
     let here = world.path("here");
     fs::create_dir(&here).unwrap();
-    let edits: [&dyn Fn(); 4] = [
+    let edits: [&dyn Fn(); 7] = [
         &|| fs::write(here.join("mine"), "mine").unwrap(),
         &|| fs::write(here.join("hollow/mine"), "mine").unwrap(),
         // The change has no visible sign in size and modification time.
+        &|| edited_unseen(&here.join("sub/deep/tiny")),
+        &|| edited_unseen(&here.join("big")),
         &|| {
-            let path = here.join("sub/deep/tiny");
-            let time = fs::metadata(&path).unwrap().modified().unwrap();
-            let file = fs::File::options().write(true).open(&path).unwrap();
-            file.write_all_at(b"mine", 0).unwrap();
-            file.set_modified(time).unwrap();
+            drop(shell(&format!(
+                "chmod 700 '{}'",
+                here.join("big").display()
+            )))
+        },
+        &|| {
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(here.join("sub"), "user.note", b"mine", flags).unwrap();
         },
         &|| {
             fs::remove_file(here.join("big")).unwrap();
             fs::write(here.join("big"), "mine").unwrap();
         },
     ];
-    for (at, edit) in edits.into_iter().enumerate() {
-        killed(&world, (&here, "."), ("unlinkat", 1));
+    let kills = [("unlinkat", 1), ("unlinkat", 4)];
+    let all = kills
+        .into_iter()
+        .flat_map(|kill| edits.iter().map(move |edit| (kill, edit)));
+    for (at, (kill, edit)) in all.enumerate() {
+        killed(&world, (&here, "."), kill);
+        // Longer than a step of the clock of files.
+        std::thread::sleep(Duration::from_millis(100));
         edit();
         let before = listed(&here);
         let finished = get(&world, (&here, "."));

@@ -3,96 +3,32 @@
 //! A room is removed only if it belongs to the caller, its note names it, nobody holds the lock, and its process is
 //! dead. A process is dead if the process table says so, or if it was silent for an hour by the times of its file
 //! system, which the own clock confirms. A room that is empty, or whose note a power cut filled with zeros, is judged
-//! by silence alone. Entries that were moved out are removed only if nobody touched them since. If the destination
-//! holds anything else, nothing in it is touched.
+//! by silence alone; an empty one inside a destination is removed at once. Entries that were moved out are removed only
+//! if nobody touched them since. If the destination holds anything else, nothing in it is touched.
 
 use std::collections::BTreeSet;
-use std::io::BufRead;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
-use super::room::{NOTE, Note, PREFIX, TREE};
+use super::moved::{self, Moved, Out, is_out, room_of};
+use super::room::{NOTE, Note, PREFIX, TREE, nonce};
 use crate::error::{Error, Result};
 use crate::format::Time;
 use crate::host::beat;
-use crate::host::destination::{Site, There, is_mounted};
-use crate::host::pool::{Identity, Inode, Life, disk, trust};
-use crate::host::walk::{Item, Stat, WalkOptions, walk};
+use crate::host::destination::{Site, There};
+use crate::host::pool::{Identity, Life, disk, trust};
+use crate::host::walk::Stat;
 
 /// Most bytes of a note.
 const NOTE_BYTES_MAX: usize = 4096;
-/// The file that lists what a room moves out, one entry per line.
-const MOVED: &str = "moved";
-
-/// An entry that is moved out of a room, as it was then.
-#[derive(PartialEq, Eq, Serialize, Deserialize)]
-struct Moved {
-    name: Vec<u8>,
-    inode: Inode,
-    /// The size of a file; 0 for a directory.
-    bytes: u64,
-    secs: i64,
-    nanos: u32,
-}
-
-impl Moved {
-    fn of(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Self> {
-        let stat = Stat::from(fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?);
-        Ok(Self {
-            name: name.to_vec(),
-            inode: Inode::of(&dir, name)?,
-            bytes: if stat.is_dir() { 0 } else { stat.size },
-            secs: stat.mtime.secs,
-            nanos: stat.mtime.nanos,
-        })
-    }
-}
-
-/// Lists the entries of a tree in its room before they are moved out.
-pub(super) fn list(room: &OwnedFd, tree: &OwnedFd, names: &[Vec<u8>]) -> rustix::io::Result<()> {
-    let mut text = Vec::new();
-    for name in names {
-        serde_json::to_writer(&mut text, &Moved::of(tree, name)?).map_err(|_| Errno::IO)?;
-        text.push(b'\n');
-    }
-    let file = disk::write_whole(room, MOVED, &text)?;
-    // If a power cut destroys the list, the user must clean up the destination.
-    disk::forgive(fs::fdatasync(&file));
-    Ok(())
-}
-
-/// Removes the list: all entries are in their place.
-pub(super) fn unlist(room: &OwnedFd) -> rustix::io::Result<()> {
-    match fs::unlinkat(room, MOVED, AtFlags::empty()) {
-        Err(Errno::NOENT) => Ok(()),
-        done => done,
-    }
-}
-
-/// Reads what a room was moving out, and when it began. An absent list is empty; none, if the list cannot be read.
-fn listed(room: &OwnedFd) -> Option<(Vec<Moved>, Time)> {
-    let file = match disk::open_file(room, MOVED.as_bytes()) {
-        Err(Errno::NOENT) => return Some((Vec::new(), Time::default())),
-        file => file.ok()?,
-    };
-    let stat = Stat::of_file(&file, Path::new(MOVED)).ok()?;
-    if stat.uid != trust::user() {
-        return None;
-    }
-    let lines = std::io::BufReader::new(file).split(b'\n');
-    let moved = lines.map(|line| serde_json::from_slice(&line.ok()?).ok());
-    Some((moved.collect::<Option<_>>()?, stat.mtime))
-}
-
 /// What killed gets left in a destination that holds nothing else.
 pub(super) struct Remains {
     dest: OwnedFd,
     rooms: Vec<Vec<u8>>,
+    /// Empty ones, of which nobody knows whose they are: they go if they still are empty.
+    bare: Vec<Vec<u8>>,
 }
 
 impl Remains {
@@ -108,52 +44,66 @@ impl Remains {
             return Ok(None);
         };
         let names = entries(&dest).unwrap_or_default().into_iter();
-        let (rooms, others): (Vec<_>, Vec<_>) =
+        let (rooms, mut others): (BTreeSet<_>, BTreeSet<_>) =
             names.partition(|name| name.starts_with(PREFIX.as_bytes()));
         if rooms.is_empty() {
             return Ok(None);
         }
-        let mut others: BTreeSet<_> = others.into_iter().collect();
+        let rooms: BTreeSet<_> = rooms.iter().map(|name| room_of(name).to_vec()).collect();
+        let rooms: Vec<_> = rooms.into_iter().collect();
         let dead = dead(&dest, &rooms, || time(&dest));
         let mut is_part = false;
-        for room in dead
-            .iter()
-            .filter_map(|name| disk::open_dir(&dest, name).ok())
-        {
-            let out = Out::of(&dest, &site.path, &room);
+        for room in &dead {
+            let out = Out::of(&dest, &site.path, room);
             is_part |= !out.unchanged.is_empty() || out.changed.is_some() || out.is_unknown;
             for moved in out.unchanged {
                 others.remove(&moved.name);
             }
         }
+        let is_bare = |room: &&Vec<u8>| !dead.contains(*room) && is_bare(&dest, room);
+        let bare: Vec<_> = rooms.iter().filter(is_bare).cloned().collect();
         match others.first() {
             Some(other) if is_part => Err(mixed(site, other)),
             Some(_) => Ok(None),
-            None if dead.len() < rooms.len() => Err(occupied(site)),
-            None => Ok(Some(Self { dest, rooms: dead })),
+            None if dead.len() + bare.len() < rooms.len() => Err(occupied(site)),
+            None => Ok(Some(Self {
+                dest,
+                rooms: dead,
+                bare,
+            })),
         }
     }
 
     /// Moves entries back into their rooms, and removes the rooms.
     pub(super) fn remove(self, site: &Site) -> Result<()> {
         let failed = |errno| disk::failed("remove what a killed get left in", &site.given, errno);
+        for name in &self.bare {
+            match fs::unlinkat(&self.dest, name, AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(Errno::NOTEMPTY | Errno::EXIST) => return Err(occupied(site)),
+                Err(errno) => return Err(failed(errno)),
+            }
+        }
         for name in &self.rooms {
-            let room = match disk::open_dir(&self.dest, name) {
-                Err(Errno::NOENT) => continue,
-                room => room.map_err(failed)?,
-            };
-            let out = Out::of(&self.dest, &site.path, &room);
+            let out = Out::of(&self.dest, &site.path, name);
             if let Some(changed) = out.changed {
                 return Err(mixed(site, &changed));
             }
+            let Some(room) = moved::restored(&self.dest, name).map_err(failed)? else {
+                continue;
+            };
             if !out.unchanged.is_empty() {
+                match fs::mkdirat(&room, TREE, Mode::from_raw_mode(0o700)) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(failed(errno)),
+                }
                 let tree = disk::open_dir(&room, TREE).map_err(failed)?;
                 for Moved { name, .. } in &out.unchanged {
                     fs::renameat_with(&self.dest, name, &tree, name, RenameFlags::NOREPLACE)
                         .map_err(failed)?;
                 }
             }
-            unlist(&room).map_err(failed)?;
+            moved::unlist(&room).map_err(failed)?;
             remove_room(&self.dest, name, &room).map_err(failed)?;
         }
         Ok(())
@@ -173,77 +123,14 @@ fn occupied(site: &Site) -> Error {
 
 fn mixed(site: &Site, other: &[u8]) -> Error {
     Error::conflict(format!(
-        "{}: holds a part of a copy that a killed get left, and things that it did not make or that were changed \
-         since, like {}",
+        "{}: holds a copy that a killed get left, or a part of one, and things that it did not make or that were \
+         changed since, like {}",
         site.given.display(),
         String::from_utf8_lossy(other).escape_debug()
     ))
     .hint(format!(
         "move away what is yours, remove the rest, {PREFIX}* included, and run it again"
     ))
-}
-
-/// Entries that were moved out of a room and are in the destination.
-#[derive(Default)]
-struct Out {
-    /// Entries that are as they were moved.
-    unchanged: Vec<Moved>,
-    /// The first entry that has changed since.
-    changed: Option<Vec<u8>>,
-    /// A power cut destroyed the list, so nobody knows which entries were moved.
-    is_unknown: bool,
-}
-
-impl Out {
-    fn of(dest: &OwnedFd, path: &Path, room: &OwnedFd) -> Self {
-        let mut out = Self::default();
-        let Some((moved, begun)) = listed(room) else {
-            out.is_unknown = true;
-            return out;
-        };
-        for moved in moved {
-            let there = Moved::of(dest, &moved.name);
-            if there.as_ref().err() == Some(&Errno::NOENT) {
-                continue;
-            }
-            let path = path.join(std::ffi::OsStr::from_bytes(&moved.name));
-            if there.is_ok_and(|there| there == moved) && is_untouched(&path, begun) {
-                out.unchanged.push(moved);
-            } else {
-                out.changed.get_or_insert(moved.name);
-            }
-        }
-        out
-    }
-}
-
-/// Whether nothing below `path` has changed or was mounted since. The directory itself is exempt: it was renamed.
-fn is_untouched(path: &Path, since: Time) -> bool {
-    let Ok(top) = Stat::of_path(path) else {
-        return false;
-    };
-    if !top.is_dir() {
-        return true;
-    }
-    let is_as_it_was = |stat: &Stat| stat.ctime <= since && stat.dev == top.dev;
-    walk(path, WalkOptions::default()).is_ok_and(|mut items| {
-        items.all(|item| match item {
-            Ok(Item::Enter { name, dir, stat }) => {
-                (name.is_empty() || is_as_it_was(&stat)) && !is_mounted(&dir)
-            }
-            Ok(Item::File { stat, .. } | Item::Symlink { stat, .. }) => is_as_it_was(&stat),
-            Ok(Item::Leave) => true,
-            Ok(Item::Skipped { .. }) | Err(_) => false,
-        })
-    })
-}
-
-/// Whether entries that a room was moving out are, or may be, beside the room.
-pub(super) fn is_out(above: &OwnedFd, room: &OwnedFd) -> bool {
-    listed(room).is_none_or(|(moved, _)| {
-        let is_there = |moved: &Moved| Moved::of(above, &moved.name).err() != Some(Errno::NOENT);
-        moved.iter().any(is_there)
-    })
 }
 
 /// Removes the rooms of dead processes in `above`. What cannot be removed is left for the next get. A room stays if
@@ -253,7 +140,7 @@ pub(super) fn sweep(above: &OwnedFd, own: &str, now: Time) {
     names.retain(|name| name.starts_with(PREFIX.as_bytes()) && name != own.as_bytes());
     for name in dead(above, &names, || Some(now)) {
         if let Ok(room) = disk::open_dir(above, &name)
-            && !is_out(above, &room)
+            && !is_out(above, &name)
         {
             disk::forgive(remove_room(above, &name, &room));
         }
@@ -274,11 +161,20 @@ fn time(dir: &OwnedFd) -> Option<Time> {
     Some(Stat::from(stat.ok()?).mtime)
 }
 
+/// Whether a room is an empty directory of this user. Its process was killed before it wrote a note, or is about to write
+/// one; then it begins another room.
+fn is_bare(above: &OwnedFd, name: &[u8]) -> bool {
+    let Ok(room) = disk::open_dir(above, name) else {
+        return false;
+    };
+    fs::fstat(&room).is_ok_and(|stat| stat.st_uid == trust::user()) && disk::is_empty(&room)
+}
+
 /// The process of a room, when nothing shows that it is alive.
-struct Absent {
-    life: Life,
+pub(super) struct Absent {
+    pub(super) life: Life,
     /// The time of its last sign of life.
-    beaten: Time,
+    pub(super) beaten: Time,
 }
 
 /// The rooms that are ours and whose processes are dead. A process of which nothing is known counts as alive.
@@ -303,7 +199,10 @@ fn dead(above: &OwnedFd, names: &[Vec<u8>], now: impl FnOnce() -> Option<Time>) 
 /// What is known of the process of a room; none, if the room is not ours or is in use.
 fn look(above: &OwnedFd, name: &[u8]) -> Option<Absent> {
     let is_own = |stat: &fs::Stat| stat.st_uid == trust::user() && stat.st_mode & 0o022 == 0;
-    let room = disk::open_dir(above, name).ok()?;
+    let room = match disk::open_dir(above, name) {
+        Err(Errno::NOENT) => return moved::absent(above, name),
+        room => room.ok()?,
+    };
     let dir = fs::fstat(&room).ok().filter(is_own)?;
     let note = match disk::open_file(&room, NOTE.as_bytes()) {
         // The process was killed before it wrote the note, or at the very end of a removal.
@@ -311,9 +210,11 @@ fn look(above: &OwnedFd, name: &[u8]) -> Option<Absent> {
             let unwritten = format!(".{NOTE}");
             let names = entries(&room).ok()?;
             let is_bare = names.iter().all(|name| name == unwritten.as_bytes());
-            return is_bare.then(|| Absent {
-                life: Life::Unknown,
-                beaten: Stat::from(dir).mtime,
+            return is_bare.then(|| {
+                moved::absent(above, name).unwrap_or(Absent {
+                    life: Life::Unknown,
+                    beaten: Stat::from(dir).mtime,
+                })
             });
         }
         note => note.ok()?,
@@ -322,7 +223,7 @@ fn look(above: &OwnedFd, name: &[u8]) -> Option<Absent> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return None;
     }
-    let life = life(&note, name.strip_prefix(PREFIX.as_bytes())?)?;
+    let life = life(&note, name)?;
     // Any other error means that this file system has no locks, which says nothing about the process.
     if let Err(Errno::WOULDBLOCK) = fs::flock(&note, FlockOperation::NonBlockingLockExclusive) {
         return None;
@@ -334,7 +235,7 @@ fn look(above: &OwnedFd, name: &[u8]) -> Option<Absent> {
 }
 
 /// The state of the process that a note names; none, if this is not a note of the room.
-fn life(note: &std::fs::File, nonce: &[u8]) -> Option<Life> {
+fn life(note: &std::fs::File, room: &[u8]) -> Option<Life> {
     let mut text = [0; NOTE_BYTES_MAX];
     let len = rustix::io::pread(note, &mut text[..], 0).ok()?;
     let text = text.get(..len)?;
@@ -342,8 +243,12 @@ fn life(note: &std::fs::File, nonce: &[u8]) -> Option<Life> {
     if text.iter().all(|byte| *byte == 0) {
         return Some(Life::Unknown);
     }
-    let said: Note = serde_json::from_slice(text).ok()?;
-    (said.room.as_bytes() == nonce).then(|| said.owner.life(&Identity::own()))
+    note_life(&serde_json::from_slice(text).ok()?, room)
+}
+
+/// The same of what it says.
+pub(super) fn note_life(note: &Note, room: &[u8]) -> Option<Life> {
+    (note.room.as_bytes() == nonce(room)).then(|| note.owner.life(&Identity::own()))
 }
 
 /// Removes everything in a room, however deep. Directories are moved up to the top one after another, so that neither
@@ -422,6 +327,8 @@ pub(super) fn entries(dir: &OwnedFd) -> rustix::io::Result<Vec<Vec<u8>>> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn assert_left(gone: &[std::path::PathBuf], kept: &[std::path::PathBuf]) {
@@ -488,6 +395,41 @@ mod tests {
         secs: 10_000,
         nanos: 0,
     };
+
+    #[test]
+    fn the_list_of_a_room_that_went_tells_who_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let above = disk::open_path(dir.path()).unwrap();
+        let mut sleeping = std::process::Command::new("sleep");
+        let mut child = sleeping.arg("100").spawn().unwrap();
+        let dead_one = Identity::of(i32::try_from(child.id()).unwrap());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let write = |name: &str, text: &[u8], ago: i64| {
+            let path = dir.path().join(format!("{PREFIX}{name}.moved"));
+            std::fs::write(&path, text).unwrap();
+            date(&path, 10_000 - ago);
+        };
+        let said = |room: &str, owner: &Identity| {
+            let (room, owner) = (room.into(), owner.clone());
+            [
+                &serde_json::to_vec(&Note { room, owner }).unwrap()[..],
+                b"\n",
+            ]
+            .concat()
+        };
+        write("1", &said("1", &dead_one), 1);
+        write("2", &said("2", &Identity::own()), 9_000);
+        // That of another room.
+        write("3", &said("1", &dead_one), 9_000);
+        // A power cut took the bytes of these.
+        write("4", &[0; 100], 9_000);
+        write("5", &[0; 100], 1_000);
+        let names = ["1", "2", "3", "4", "5", "6"].map(|name| format!("{PREFIX}{name}").into());
+        let mut found = dead(&above, &names, || Some(NOW));
+        found.sort();
+        assert_eq!(found, [names[0].clone(), names[3].clone()]);
+    }
 
     #[test]
     fn only_what_proves_to_be_ours_and_dead_is_removed() {

@@ -2,29 +2,32 @@
 //!
 //! A room is beside its destination, or inside it if nothing can be renamed over that. It holds a note that names the
 //! process that builds there; that process holds a lock on the note and touches it. Before entries of the copy are moved
-//! out one by one, a list in the room names them, so that the next get can take them back after a kill (`left.rs`).
+//! out one by one, a list in the room names them, so that the next get can take them back after a kill (`moved.rs`, `left.rs`).
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, RenameFlags};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::left::{self, Remains, empty, entries, sweep};
+use super::left::{Remains, empty, entries, sweep};
+use super::moved;
 use super::place::Ground;
 use crate::error::{Error, Result};
 use crate::fs::stamps;
 use crate::host::beat::Beat;
 use crate::host::destination::{Site, There};
 use crate::host::pool::{Identity, disk};
+pub(super) use crate::host::rooms::{COPY as PREFIX, NOTE};
 use crate::host::walk::Stat;
 
-/// The prefix of a room's name; a random part follows.
-pub(super) const PREFIX: &str = ".store-get-";
-/// The note in a room.
-pub(super) const NOTE: &str = "room";
 /// The name under which the copy is built in a room.
 pub(super) const TREE: &[u8] = b"tree";
+
+/// How often a room is begun anew that another get took for one of a killed process.
+const TRIES_MAX: u32 = 10;
 
 /// A room and the process in it.
 pub(super) struct Room {
@@ -44,6 +47,21 @@ pub(super) struct Note {
     /// The random part of the room's name, so that a note which was copied elsewhere proves nothing.
     pub(super) room: String,
     pub(super) owner: Identity,
+}
+
+impl Note {
+    /// Of this process, in a room of this name.
+    pub(super) fn own(room: &[u8]) -> Self {
+        Self {
+            room: String::from_utf8_lossy(nonce(room)).into_owned(),
+            owner: Identity::own(),
+        }
+    }
+}
+
+/// The random part of a room's name.
+pub(super) fn nonce(room: &[u8]) -> &[u8] {
+    room.strip_prefix(PREFIX.as_bytes()).unwrap_or_default()
 }
 
 impl Room {
@@ -71,35 +89,30 @@ impl Room {
     fn make(site: &Site, is_inside: bool) -> Result<Self> {
         let at = if is_inside { &site.path } else { &site.parent };
         let above = disk::open_path(at)?;
-        let name = format!("{PREFIX}{}", disk::random_name()?);
         let failed = |errno| disk::failed("create a directory in", at, errno);
-        fs::mkdirat(&above, &name, Mode::from_raw_mode(0o700)).map_err(failed)?;
-        let fd = disk::open_dir(&above, name.as_bytes()).map_err(failed)?;
-        let mut room = Self {
+        let mut tries = 0;
+        let (name, fd, note) = loop {
+            let name = format!("{PREFIX}{}", disk::random_name()?);
+            match begun(&above, &name) {
+                Err(Errno::NOENT) if tries < TRIES_MAX => tries += 1,
+                made => {
+                    let (fd, note) = made.map_err(failed)?;
+                    break (name, fd, note);
+                }
+            }
+        };
+        // Where locks are not to be had, the touches tell.
+        disk::forgive(fs::flock(&note, FlockOperation::NonBlockingLockExclusive));
+        let now = Stat::of_file(&note, at)?.mtime;
+        sweep(&above, &name, now);
+        Ok(Self {
             above,
             name,
             fd,
             shown: site.given.clone(),
             is_inside,
-            beat: None,
-        };
-        let note = Note {
-            room: room.nonce().to_owned(),
-            owner: Identity::own(),
-        };
-        let text = serde_json::to_vec(&note)
-            .map_err(|source| Error::invalid("note of a room").because(source))?;
-        let note = disk::write_whole(&room.fd, NOTE, &text).map_err(failed)?;
-        // If the file system has no locks, the touches show that the process lives.
-        disk::forgive(fs::flock(&note, FlockOperation::NonBlockingLockExclusive));
-        let now = Stat::of_file(&note, at)?.mtime;
-        room.beat = Some(Beat::of(note));
-        sweep(&room.above, &room.name, now);
-        Ok(room)
-    }
-
-    fn nonce(&self) -> &str {
-        self.name.strip_prefix(PREFIX).unwrap_or_default()
+            beat: Some(Beat::of(note)),
+        })
     }
 
     /// The directory in which the copy is built.
@@ -136,19 +149,21 @@ impl Room {
         let tree = disk::open_dir(&self.fd, TREE)?;
         let time = Stat::from(fs::fstat(&tree)?).mtime;
         let names = entries(&tree)?;
-        left::list(&self.fd, &tree, &names)?;
+        let name = self.name.as_bytes();
+        moved::list(&self.fd, &Note::own(name), &tree, &names)?;
         for (at, name) in names.iter().enumerate() {
             let moved = fs::renameat_with(&tree, name, &self.above, name, RenameFlags::NOREPLACE);
             if let Err(errno) = moved {
                 let back = names.iter().take(at);
                 let back = back.map(|name| fs::renameat(&self.above, name, &tree, name));
                 if back.filter(|back| back.is_err()).count() == 0 {
-                    left::unlist(&self.fd)?;
+                    moved::unlist(&self.fd)?;
                 }
                 return Err(errno);
             }
         }
-        left::unlist(&self.fd)?;
+        // The copy is complete. The next get removes what is left of the room.
+        disk::forgive(moved::finish(&self.above, name, &self.fd));
         // Another time on a directory that existed before is no error.
         disk::forgive(fs::futimens(&self.above, &stamps(time)));
         Ok(())
@@ -159,7 +174,7 @@ impl Drop for Room {
     /// Removes the room, unless entries that it moved out could not be moved back; then the next get cleans up.
     fn drop(&mut self) {
         drop(self.beat.take());
-        if left::is_out(&self.above, &self.fd) {
+        if moved::is_out(&self.above, self.name.as_bytes()) {
             return;
         }
         let time = fs::fstat(&self.above).map(|stat| Stat::from(stat).mtime);
@@ -169,6 +184,22 @@ impl Drop for Room {
             disk::forgive(fs::futimens(&self.above, &stamps(time)));
         }
     }
+}
+
+/// Makes a room with its note. Fails with `NOENT` if another get removed it while it was empty.
+fn begun(above: &OwnedFd, name: &str) -> rustix::io::Result<(OwnedFd, File)> {
+    fs::mkdirat(above, name, Mode::from_raw_mode(0o700))?;
+    let noted = || {
+        let fd = disk::open_dir(above, name.as_bytes())?;
+        let text = serde_json::to_vec(&Note::own(name.as_bytes())).map_err(|_| Errno::IO)?;
+        let note = disk::write_whole(&fd, NOTE, &text)?;
+        Ok((fd, note))
+    };
+    let noted = noted();
+    if noted.is_err() {
+        disk::forgive(fs::unlinkat(above, name, AtFlags::REMOVEDIR));
+    }
+    noted
 }
 
 /// Denies others access to a directory. Returns whether they have none.

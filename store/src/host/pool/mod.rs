@@ -49,7 +49,7 @@ pub(crate) use self::owner::{Identity, Life, Watch};
 pub(crate) use self::place::Placed;
 pub(crate) use self::proof::stamped_open;
 pub use self::remove::RemoveReport;
-pub(crate) use self::room::Room;
+pub(crate) use self::room::{Room, is_room};
 pub use self::trees::MadeTree;
 pub(crate) use self::trees::{Inode, Mark, parent};
 pub(crate) use self::verify::content_of;

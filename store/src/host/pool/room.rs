@@ -181,6 +181,18 @@ fn failed_to_make(parent: &Path, errno: Errno) -> Error {
     disk::failed("make a directory in", parent, errno)
 }
 
+/// Whether an open directory of this name is a room, of whatever pool.
+pub(crate) fn is_room(name: &[u8], dir: impl AsFd) -> bool {
+    if !name.starts_with(ROOM_PREFIX.as_bytes()) {
+        return false;
+    }
+    match fs::statat(&dir, proof::LINK, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::Symlink,
+        Err(Errno::NOENT) => disk::is_empty(dir),
+        Err(_) => false,
+    }
+}
+
 /// Whether an open directory belongs to the owner of what this process makes in it. That is the caller, except on a
 /// file system that gives everything to one user.
 fn is_of_its_maker(dir: &OwnedFd) -> rustix::io::Result<bool> {
