@@ -233,6 +233,11 @@ remedies! {
     TakeWrittenThrough =>
         "materialize the tree again to get back what the pool made, or take these files as they are";
 
+    /// The version before kept more beside its tree.
+    KeepToo {
+        /// What, separated by commas.
+        what: String,
+    } => "it can be kept: {what}";
     /// Absolute links were made relative.
     KeepAbsoluteLinks => "such links can be kept as they are";
     /// Links that lead outside are kept as links.

@@ -22,3 +22,32 @@ fn what_is_not_kept_is_refused_with_its_reason() {
     refused(&made, "use `store get --keep`");
     assert!(!env.path("out").exists());
 }
+
+#[test]
+fn what_the_version_before_kept_and_this_one_does_not_is_told() {
+    let env = environment!();
+    let target = "project/demo/a";
+    let put = |words: &[&str]| {
+        let said = env.store([&["put", "in", target], words].concat());
+        assert_eq!(said.code, Some(0), "{said}");
+        said.stderr
+    };
+    let told = |what: &str, names: &str, version: u32| {
+        format!(
+            "note: {what} were kept beside the tree of @{version}, and are not beside this one; \
+             `store put --keep {names}` keeps them\n"
+        )
+    };
+    env.write("in/a", "1");
+    assert!(!put(&["--keep", "modes,xattrs"]).contains("kept"));
+    // The same again makes no version.
+    assert!(!put(&[]).contains("kept"));
+    env.write("in/a", "2");
+    let expected = told("modes and xattrs", "modes,xattrs", 1);
+    assert!(put(&["--dry-run"]).contains(&expected));
+    assert!(put(&["--keep", "modes"]).contains(&told("xattrs", "xattrs", 1)));
+    env.write("in/a", "3");
+    assert!(put(&[]).contains(&told("modes", "modes", 2)));
+    env.write("in/a", "4");
+    assert!(!put(&[]).contains("kept"));
+}

@@ -305,6 +305,7 @@ fn with_names(remedy: &Remedy) -> Option<String> {
             quoted(url)
         ),
         Remedy::TakeClasses { classes } => format!("--with {classes} takes them"),
+        Remedy::KeepToo { what } => format!("`store put --keep {what}` keeps them"),
         Remedy::InsideMount { inside } => {
             format!("name a directory in it, like {inside}, or fill it with `store get`")
         }

@@ -43,6 +43,16 @@ impl KeptList {
     }
 }
 
+/// Says that the new version lacks attributes that version `number` kept; none, if there are none.
+pub(super) fn left_behind(kinds: &[&str], number: u64) -> Option<String> {
+    (!kinds.is_empty()).then(|| {
+        format!(
+            "{} were kept beside the tree of @{number}, and are not beside this one",
+            kinds.join(" and ")
+        )
+    })
+}
+
 /// Reads the extended attributes of what the walk finds, if they are kept.
 pub(super) struct Attributes {
     are_kept: bool,

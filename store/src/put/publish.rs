@@ -2,11 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::beside::left_behind;
 use super::dedup::Dedup;
 use super::messages::{Base, Built, FileTimes};
 use super::{Onto, PutReport, PutRequest, SourceCheck, ancestor as save};
 use crate::error::{Error, Kind, Result};
-use crate::format::{Change, Content, FrameKind, Id, Node, Root, Sides, State, Version, pack_key};
+use crate::format::{
+    Change, Content, FrameKind, Id, Keep, Node, Root, Sides, State, Version, pack_key,
+};
 use crate::host::saved::Notes;
 use crate::host::stat_cache::CacheBase;
 use crate::id::PassId;
@@ -161,6 +164,7 @@ impl<'p> PutSession<'p> {
             let relied = self.dedup.relied().index();
             let view = self.session.into_view();
             if known.is_none() {
+                report.notes.extend(same.kept_no_more(&view.state));
                 policy::check_dry_run(self.store, &view, target, &relied, report.stored_bytes)?;
             }
             return Ok(Some(report));
@@ -240,6 +244,7 @@ impl<'p> PutSession<'p> {
         let mut version = 0;
         let mut is_known = false;
         let mut is_private = false;
+        let mut lost = None;
         let published = self.session.commit(&mut |state, refused| {
             refused_room(refused)?;
             request.check_newest(state)?;
@@ -248,6 +253,7 @@ impl<'p> PutSession<'p> {
                 (version, is_known) = (number, true);
                 return Ok(Vec::new());
             }
+            lost = same.kept_no_more(state);
             let last = state.refs.last(&request.target)?;
             (version, is_known) = (last + 1, false);
             Ok(vec![Change::SetRef {
@@ -273,6 +279,7 @@ impl<'p> PutSession<'p> {
             Published::Stale => return Ok(None),
             Published::Nothing => {}
             Published::Entry(committed) => {
+                report.notes.extend(lost);
                 let error = committed.checkpoint;
                 let slow = error.map(|error| format!("{error}: the store opens more slowly"));
                 report.notes.extend(slow.map(Note::from));
@@ -411,6 +418,26 @@ impl Same<'_> {
             && built_is_kept(self.built, &newest)
             && (newest.times() == self.built.times || self.has_times_of(&newest));
         is_same.then_some((number, newest))
+    }
+
+    /// A note if the newest version in `state` kept attributes that this one does not keep.
+    fn kept_no_more(&self, state: &State) -> Option<Note> {
+        let (number, newest) = state.version(&self.request.target, None).ok()?;
+        let is_kept = |kind: &str| self.built.kept.iter().any(|side| side.kind == kind);
+        let kinds = newest.sides.others().map(|side| &*side.kind);
+        let kinds: Vec<&str> = kinds.filter(|kind| !is_kept(kind)).collect();
+        let text = left_behind(&kinds, number)?;
+        let known = Keep::ALL.iter().map(|keep| keep.as_str());
+        let known: Vec<&str> = known.filter(|keep| kinds.contains(keep)).collect();
+        Some(match known.is_empty() {
+            true => text.into(),
+            false => Note::with(
+                text,
+                Remedy::KeepToo {
+                    what: known.join(","),
+                },
+            ),
+        })
     }
 
     /// Whether only one user may access copies of the version. A ref that was private once stays private, because files

@@ -9,7 +9,7 @@ use super::messages::Built;
 use super::meta::{put_meta, put_tree};
 use super::packer::Packer;
 use super::publish::{PutSession, refused_room};
-use super::{Onto, PutReport, PutRequest, SaveReport, insert};
+use super::{Onto, PutReport, PutRequest, SaveReport, beside, insert};
 use crate::error::{Error, Result};
 use crate::format::{
     Change, Content, Extra, FrameKind, Id, Node, Root, SIDE_TIMES, Side, Sides, TimesEncoder,
@@ -442,10 +442,7 @@ fn sides(outcome: &Outcome, newest: Option<&(u64, Version)>) -> Sides {
 fn left_behind(outcome: &Outcome, newest: Option<&(u64, Version)>) -> Option<String> {
     let (number, newest) = newest.filter(|(_, newest)| newest.root != outcome.root)?;
     let kinds: Vec<&str> = newest.sides.others().map(|side| &*side.kind).collect();
-    let kinds = (!kinds.is_empty()).then(|| kinds.join(" and "))?;
-    Some(format!(
-        "{kinds} were kept beside the tree of @{number}, and are not beside this one"
-    ))
+    beside::left_behind(&kinds, *number)
 }
 
 /// The message of the version: that of the request, and the paths that both sides had changed.
