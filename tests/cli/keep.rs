@@ -1,6 +1,9 @@
 //! Why some verbs do not support `--keep`.
 
-use support::environment;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use support::{TestEnvironment, environment};
 
 #[test]
 fn what_is_not_kept_is_refused_with_its_reason() {
@@ -50,4 +53,30 @@ fn what_the_version_before_kept_and_this_one_does_not_is_told() {
     assert!(put(&[]).contains(&told("modes", "modes", 2)));
     env.write("in/a", "4");
     assert!(!put(&[]).contains("kept"));
+}
+
+fn set_mode(env: &TestEnvironment, path: &str, mode: u32) {
+    fs::set_permissions(env.path(path), Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn a_directory_is_compared_with_what_the_version_kept() {
+    let env = environment!();
+    let target = "project/demo/a";
+    env.write("in/a", "1");
+    env.write("in/sub/b", "1");
+    set_mode(&env, "in/a", 0o640);
+    set_mode(&env, "in/sub", 0o755);
+    env.ok(["put", "in", target, "--keep", "modes,owners"]);
+    let diff = |dir: &str| env.ok(["diff", target, dir]);
+    assert_eq!(diff("in"), "");
+    set_mode(&env, "in/a", 0o600);
+    set_mode(&env, "in/sub", 0o700);
+    assert_eq!(
+        diff("in"),
+        "M a: mode 0640 to 0600\nM sub/: mode 0755 to 0700\n"
+    );
+    // What was made from a pool has modes of its own.
+    env.ok(["materialize", target, "tree"]);
+    assert_eq!(diff("tree"), "");
 }

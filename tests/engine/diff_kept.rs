@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use rustix::fs::XattrFlags;
 use store::Keep;
-use store::inspect::{Aspect, Difference, KeptChange, diff};
+use store::WalkOptions;
+use store::inspect::{Aspect, Difference, Event, KeptChange, diff, diff_with_directory};
 use store::read::Reader;
 use store::remote::Prune;
 use support::trees;
@@ -35,12 +36,12 @@ fn set_mode(world: &World, path: &str, mode: u32) {
     fs::set_permissions(world.tree("in").join(path), Permissions::from_mode(mode)).unwrap();
 }
 
-/// Each difference: its path and its aspects.
+/// Each difference between two refs, or a ref and a directory that begins with `./`: its path and its aspects.
 fn told(world: &World, remote: &Arc<dyn Prune>, before: &str, after: &str) -> Vec<String> {
     let store = world.open(remote.clone()).unwrap();
     let reader = Reader::new(&store).unwrap();
     let mut all = Vec::new();
-    let count = diff(&reader, &spec(before), &spec(after), &mut |event| {
+    let each: &mut dyn FnMut(Event) -> store::Result<()> = &mut |event| {
         let how = match event.difference {
             Difference::Changed { aspects, kept, .. } => {
                 let of_kept: Vec<Aspect> = kept.iter().map(Aspect::from).collect();
@@ -52,7 +53,14 @@ fn told(world: &World, remote: &Arc<dyn Prune>, before: &str, after: &str) -> Ve
         };
         all.push(format!("{} {how}", String::from_utf8(event.path).unwrap()));
         Ok(())
-    });
+    };
+    let count = match after.strip_prefix("./") {
+        None => diff(&reader, &spec(before), &spec(after), each),
+        Some(dir) => {
+            let dir = world.tree(dir);
+            diff_with_directory(&reader, &spec(before), &dir, WalkOptions::default(), each)
+        }
+    };
     assert_eq!(count.unwrap(), all.len() as u64);
     assert!(store.warnings().is_empty(), "{:?}", store.warnings());
     all
@@ -171,4 +179,44 @@ fn owners_and_attributes_are_told_as_they_are() {
     };
     let expected = [is_root.then_some(owner), Some(xattrs)];
     assert_eq!(found, Vec::from_iter(expected.into_iter().flatten()));
+}
+
+#[test]
+fn a_directory_is_compared_with_what_a_version_kept() {
+    let world = world();
+    let remote = world.memory();
+    put_keeping(&world, &remote, &[]);
+    put_keeping(&world, &remote, &Keep::ALL);
+    assert!(told(&world, &remote, REF, "./in").is_empty());
+    set_mode(&world, "same/deep/other", 0o600);
+    set_mode(&world, "same", 0o700);
+    for path in ["in/same/deep/file", "in/many/1"] {
+        rustix::fs::setxattr(world.tree(path), "user.a", b"1", XattrFlags::empty()).unwrap();
+    }
+    // Entries on one side only move nothing that was kept.
+    trees::write(&world.tree("in/a/new"), b"new");
+    fs::remove_dir_all(world.tree("in/many/0")).unwrap();
+    fs::remove_file(world.tree("in/z")).unwrap();
+    std::os::unix::fs::symlink("same", world.tree("in/z")).unwrap();
+    let mut expected = vec!["a +", "a/new +"];
+    let mut found = told(&world, &remote, REF, "./in");
+    found.retain(|line| !line.starts_with("many/0"));
+    expected.extend([
+        "many/1 [Xattrs]",
+        "same [Modes]",
+        "same/deep/file [Xattrs]",
+        "same/deep/other [Modes]",
+        "z [Kind]",
+    ]);
+    assert_eq!(found, expected);
+    let found = told(
+        &world,
+        &remote,
+        &format!("{REF}:same/deep"),
+        "./in/same/deep",
+    );
+    assert_eq!(found, ["file [Xattrs]", "other [Modes]"]);
+    // A version that kept nothing has nothing to compare with.
+    let found = told(&world, &remote, &format!("{REF}@1:same"), "./in/same");
+    assert!(found.is_empty(), "{found:?}");
 }

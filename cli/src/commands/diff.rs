@@ -18,8 +18,8 @@ use crate::ui::{human, names};
 /// Show the differences between two refs, or between a ref and a directory
 ///
 /// There is a line for each path: `+` if it is only in AFTER, `-` if it is only in BEFORE, `M` if it is in both and
-/// differs. Times are not compared. Modes, owners and extended attributes are, if both versions kept them. The exit code
-/// is 0 whether there are differences or not.
+/// differs. Times are not compared. Modes, owners and extended attributes are, if both versions kept them, or BEFORE did
+/// and AFTER is a directory that `materialize` did not make. The exit code is 0 whether there are differences or not.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A ref, or a path in it

@@ -2,17 +2,20 @@
 //!
 //! Merges two sorted streams of entries. Directories of equal content are skipped on both sides without reading them,
 //! and nothing is read twice. Times are not compared, because they are not part of a tree's identity. Attributes kept
-//! beside the trees are compared if both sides have them.
+//! beside the trees are compared if both sides have them. A directory of this host has them, unless it was made from a
+//! pool, which gives files modes and owners of its own.
 
 use std::cmp::Ordering;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::Entry;
 use super::disk::{DiskFile, DiskSide};
-use super::kept::{Differing, KeptChange, KeptPairs};
+use super::kept::{Differing, KeptChange, KeptPairs, Second};
 use crate::error::Result;
 use crate::format::{Content, Node, RefSpec, TreeEntry};
-use crate::host::walk::{WalkOptions, compare_paths};
+use crate::host::pool::is_in_tree;
+use crate::host::walk::{Dir, Stat, WalkOptions, compare_paths};
 use crate::read::Reader;
 
 /// One difference.
@@ -97,6 +100,8 @@ pub fn diff(
 
 /// Calls `each` with every difference between a ref, or a path in it, and a directory or file of this host; returns the
 /// number of differences. Files of equal size are read and compared chunk by chunk.
+/// Modes, owners and extended attributes are compared with those that the version kept, unless the directory was made
+/// from a pool or is inside one that was.
 ///
 /// # Errors
 /// As for [`diff`]; names what cannot be read or changes while it is read.
@@ -107,9 +112,13 @@ pub fn diff_with_directory(
     options: WalkOptions,
     each: &mut dyn FnMut(Event) -> Result<()>,
 ) -> Result<u64> {
-    let mut before = RefSide::new(reader, reader.resolve(before)?.node);
+    let found = reader.resolve(before)?;
+    let kept = match is_in_tree(after) {
+        true => KeptPairs::none(reader),
+        false => KeptPairs::with_directory(reader, &found)?,
+    };
+    let mut before = RefSide::new(reader, found.node);
     let mut after = DiskSide::new(after, options)?;
-    let kept = KeptPairs::none(reader);
     Merge { reader, each, kept }.run(&mut before, &mut after)
 }
 
@@ -136,8 +145,12 @@ pub(super) enum Thing {
         target: Vec<u8>,
         /// The target that a put would store instead.
         put_as: Option<Vec<u8>>,
+        stat: Stat,
     },
-    Directory,
+    Directory {
+        dir: Arc<Dir>,
+        stat: Stat,
+    },
 }
 
 impl Thing {
@@ -151,7 +164,7 @@ impl Thing {
             Self::Symlink { target, .. } => Entry::Symlink {
                 target: target.clone(),
             },
-            Self::Directory => Entry::Directory,
+            Self::Directory { .. } => Entry::Directory,
         }
     }
 
@@ -188,7 +201,8 @@ impl Merge<'_> {
             if order.is_ge() {
                 from_right = right.take();
             }
-            let kept = self.kept.next(from_left.is_some(), from_right.is_some())?;
+            let second = Second::of(from_right.as_ref());
+            let kept = self.kept.next(from_left.is_some(), &second)?;
             let same = match (&from_left, &from_right) {
                 (Some(left), Some(right)) => same_tree(&left.thing, &right.thing),
                 _ => None,

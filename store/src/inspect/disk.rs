@@ -3,18 +3,22 @@
 //! A file is compared with a content along the content's chunk list: it has the same bytes if each piece hashes to the
 //! id of its chunk. No data is read from the store.
 
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use rayon::prelude::*;
+use rustix::io::Errno;
 
 use super::diff::{Side, Step, Thing};
 use crate::error::{Error, Kind, Result};
-use crate::format::Content;
+use crate::format::{Content, Keep, Kept, MODE_MAX, Xattrs};
+use crate::host::attributes;
+use crate::host::rooms::is_room;
 use crate::host::walk::{Dir, FileWalk, Item, Stat, WalkOptions, next_data, walk};
 use crate::id::ChunkId;
-use crate::profile::links::{Kept, LinkRoot};
+use crate::profile::links::{Kept as KeptLink, LinkRoot};
 use crate::read::Reader;
 
 /// How many bytes of a file are read and hashed together, at most.
@@ -58,16 +62,28 @@ impl DiskSide {
 impl Side for DiskSide {
     fn next(&mut self) -> Result<Option<Step>> {
         while let Some(item) = self.walk.next() {
-            let thing = match item? {
-                Item::Enter { .. } => Thing::Directory,
+            let item = item?;
+            if is_room(&item) {
+                // A put leaves rooms out, too.
+                if matches!(item, Item::Enter { .. }) {
+                    self.walk.turn_back()?;
+                }
+                continue;
+            }
+            let thing = match item {
+                Item::Enter { dir, stat, .. } => Thing::Directory { dir, stat },
                 Item::File { dir, name, stat } => Thing::File(DiskFile { dir, name, stat }),
-                Item::Symlink { target, .. } => {
+                Item::Symlink { target, stat, .. } => {
                     let kept = self.links.keep(self.walk.path(), &target);
                     let put_as = match kept {
-                        Kept::Relative(target) => Some(target),
-                        Kept::AsIs | Kept::Outside => None,
+                        KeptLink::Relative(target) => Some(target),
+                        KeptLink::AsIs | KeptLink::Outside => None,
                     };
-                    Thing::Symlink { target, put_as }
+                    Thing::Symlink {
+                        target,
+                        put_as,
+                        stat,
+                    }
                 }
                 Item::Leave => continue,
                 Item::Skipped { error, .. } => return Err(error),
@@ -85,6 +101,39 @@ impl Side for DiskSide {
     }
 
     fn skip_below(&mut self) {}
+}
+
+/// The attribute of an entry that a put would keep; none, if it may not be read.
+pub(super) fn kept(thing: &Thing, keep: Keep) -> Result<Option<Kept>> {
+    let stat = match thing {
+        Thing::Stored(_) => return Ok(None),
+        Thing::File(DiskFile { stat, .. })
+        | Thing::Symlink { stat, .. }
+        | Thing::Directory { stat, .. } => stat,
+    };
+    let found = match (keep, thing) {
+        (Keep::Modes, _) => return Ok(Some(Kept::Mode(stat.mode & MODE_MAX))),
+        (Keep::Owners, _) => return Ok(Some(Kept::Owner(stat.uid, stat.gid))),
+        (Keep::Xattrs, Thing::Directory { dir, .. }) => attributes::of_directory(dir),
+        (Keep::Xattrs, Thing::File(file)) => attributes::of_file(file.dir.as_fd(), &file.name),
+        (Keep::Xattrs, _) => Ok(Xattrs::new()),
+    };
+    match found {
+        Ok(xattrs) => Ok(Some(Kept::Xattrs(xattrs))),
+        Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => Ok(None),
+        Err(errno) => {
+            let path = match thing {
+                Thing::File(file) => file.dir.path_of(&file.name),
+                Thing::Directory { dir, .. } => dir.path(),
+                _ => std::path::PathBuf::new(),
+            };
+            Err(Error::io(
+                "read the extended attributes of",
+                path,
+                errno.into(),
+            ))
+        }
+    }
 }
 
 impl DiskFile {

@@ -1,10 +1,12 @@
-//! Compares the kept attributes of two versions, in step with a diff.
+//! Compares the kept attributes of two versions, or of a version and a directory, in step with a diff.
 //!
 //! Compares only attributes that both versions have, and reads nothing if both refer to the same lists. Holds one chunk
 //! of each list at a time.
 
 use std::collections::VecDeque;
 
+use super::diff::{Step, Thing};
+use super::disk;
 use crate::error::{Error, Kind, Result};
 use crate::format::{Keep, Kept, Xattrs};
 use crate::read::{Found, KeptReader, Reader};
@@ -48,7 +50,26 @@ pub(super) struct KeptPairs<'k> {
 struct Pair<'k> {
     keep: Keep,
     before: KeptReader<'k>,
-    after: KeptReader<'k>,
+    /// None, if the second side is a directory of this host.
+    after: Option<KeptReader<'k>>,
+}
+
+/// The second side's entry at a path.
+pub(super) enum Second<'t> {
+    Nothing,
+    /// An entry of a version.
+    Stored,
+    OnDisk(&'t Thing),
+}
+
+impl<'t> Second<'t> {
+    pub(super) fn of(step: Option<&'t Step>) -> Self {
+        match step.map(|step| &step.thing) {
+            None => Self::Nothing,
+            Some(Thing::Stored(_)) => Self::Stored,
+            Some(thing) => Self::OnDisk(thing),
+        }
+    }
 }
 
 /// The entries below a common directory whose kept attributes differ.
@@ -84,15 +105,31 @@ impl<'k> KeptPairs<'k> {
         Ok(all)
     }
 
+    /// The lists of a version, to be compared with a directory.
+    pub(super) fn with_directory(reader: &'k Reader<'k>, before: &Found) -> Result<Self> {
+        let mut all = Self::none(reader);
+        for keep in Keep::ALL {
+            match Pair::from(reader, keep, before) {
+                Ok(list) => all.pairs.extend(list.map(|before| Pair {
+                    keep,
+                    before,
+                    after: None,
+                })),
+                Err(error) => all.go_without(keep, error)?,
+            }
+        }
+        Ok(all)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
     /// Reads the attributes of the next entry on the sides that have it; returns the differences.
-    pub(super) fn next(&mut self, has_before: bool, has_after: bool) -> Result<Vec<KeptChange>> {
+    pub(super) fn next(&mut self, has_before: bool, after: &Second<'_>) -> Result<Vec<KeptChange>> {
         let (mut changes, mut lost) = (Vec::new(), Vec::new());
         self.pairs
-            .retain_mut(|pair| match pair.next(has_before, has_after) {
+            .retain_mut(|pair| match pair.next(has_before, after) {
                 Ok(change) => {
                     changes.extend(change);
                     true
@@ -126,24 +163,31 @@ impl<'k> Pair<'k> {
         before: &Found,
         after: &Found,
     ) -> Result<Option<Self>> {
-        let from = |found: &Found| -> Result<Option<KeptReader<'k>>> {
-            let mut list = KeptReader::of(reader, keep, &found.version.sides)?;
-            if let Some(list) = &mut list {
-                list.skip(found.entries_before)?;
-            }
-            Ok(list)
-        };
+        let from = |found| Self::from(reader, keep, found);
         let both = from(before)?.zip(from(after)?);
         Ok(both.map(|(before, after)| Self {
             keep,
             before,
-            after,
+            after: Some(after),
         }))
     }
 
-    fn next(&mut self, has_before: bool, has_after: bool) -> Result<Option<KeptChange>> {
+    /// Opens the list of a version at the entry that was found.
+    fn from(reader: &'k Reader<'k>, keep: Keep, found: &Found) -> Result<Option<KeptReader<'k>>> {
+        let mut list = KeptReader::of(reader, keep, &found.version.sides)?;
+        if let Some(list) = &mut list {
+            list.skip(found.entries_before)?;
+        }
+        Ok(list)
+    }
+
+    fn next(&mut self, has_before: bool, after: &Second<'_>) -> Result<Option<KeptChange>> {
         let before = has_before.then(|| self.before.next()).transpose()?;
-        let after = has_after.then(|| self.after.next()).transpose()?;
+        let after = match (after, &mut self.after) {
+            (Second::Stored, Some(list)) => Some(list.next()?),
+            (Second::OnDisk(thing), None) if before.is_some() => disk::kept(thing, self.keep)?,
+            _ => None,
+        };
         let both = before.zip(after).filter(|(before, after)| before != after);
         Ok(both.and_then(|(before, after)| KeptChange::of(before, after)))
     }
@@ -180,7 +224,7 @@ impl Differing {
     pub(super) fn look(&mut self, at: u64, entries: u64, kept: &mut KeptPairs<'_>) -> Result<bool> {
         while at >= self.seen && self.seen < entries {
             while self.found.len() < DIFFERING_MAX && self.seen < entries {
-                let changes = kept.next(true, true)?;
+                let changes = kept.next(true, &Second::Stored)?;
                 if !changes.is_empty() {
                     self.found.push_back((self.seen, changes));
                 }

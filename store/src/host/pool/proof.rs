@@ -67,6 +67,12 @@ fn record_read_by(read: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>) -> 
     text.get(..len).map(<[u8]>::to_vec)
 }
 
+/// Whether `path` is a tree that was made from a pool, or is inside one, as far as the file system tells.
+pub(crate) fn is_in_tree(path: &Path) -> bool {
+    let path = path.canonicalize();
+    path.is_ok_and(|path| path.ancestors().any(|above| stamped(above).is_some()))
+}
+
 /// Whether `name` in `dir` belongs to the caller, and holds `nonce` or is merely a link to a pool file.
 pub(super) fn holds(dir: BorrowedFd<'_>, name: &[u8], nonce: &str) -> bool {
     let Ok(found) = open(dir, name) else {
