@@ -266,3 +266,51 @@ fn a_removal_that_ends_midway_leaves_its_proof() {
     world.env.ok(["get", REF, "two"]);
     assert!(parts(&root).0.is_empty(), "{:?}", parts(&root).0);
 }
+
+#[test]
+fn what_is_being_built_in_a_source_is_no_part_of_it() {
+    let world = World::with_tree(102);
+    let here = world.path("here");
+    fs::create_dir_all(here.join("deep")).unwrap();
+    fs::write(here.join("mine"), "mine").unwrap();
+    killed(&world, (&here.join("deep"), "copy"), ("renameat2", 1));
+    let room = here.join(".store-materialize-0123");
+    fs::create_dir(&room).unwrap();
+    std::os::unix::fs::symlink("4567", room.join(".store-nonce")).unwrap();
+    fs::write(room.join("sub"), "not whole").unwrap();
+    // What is only called like one is somebody's.
+    fs::create_dir(here.join(".store-get-mine")).unwrap();
+    fs::write(here.join(".store-get-mine/room"), "mine").unwrap();
+    let rooms = shell(&format!(
+        "cd '{}' && find . -type d -name '.store-*'",
+        here.display()
+    ));
+    assert_eq!(rooms.lines().count(), 3, "{rooms}");
+    let target = "project/here/tree";
+    let finished = world.env.store(["put", "here", target]);
+    assert_eq!(finished.code, Some(0), "{finished}");
+    assert!(
+        finished
+            .stderr
+            .contains(" and 1 more: left out, since a copy or a tree is being built there"),
+        "{finished}"
+    );
+    let listed = world.env.ok(["ls", "-r", target]);
+    assert!(!listed.contains("sub"), "{listed}");
+    assert!(listed.contains(".store-get-mine/room"), "{listed}");
+    // Nor is it a difference.
+    let finished = world.env.store(["diff", target, "here"]);
+    assert_eq!(
+        (finished.code, &*finished.stdout),
+        (Some(0), &b""[..]),
+        "{finished}"
+    );
+    // A copy that is whole, but that its room is still going.
+    let inside = world.path("inside");
+    fs::create_dir(&inside).unwrap();
+    killed(&world, (&inside, "."), ("unlinkat", 4));
+    assert_eq!(parts(&inside).0.len(), 1);
+    world.env.ok(["put", "inside", "project/here/copy"]);
+    let listed = world.env.ok(["ls", "-r", "project/here/copy"]);
+    assert!(!listed.contains(".store-get"), "{listed}");
+}

@@ -24,6 +24,7 @@ mod messages;
 mod meta;
 mod near;
 mod origin;
+mod own;
 mod packer;
 mod pipeline;
 mod private;

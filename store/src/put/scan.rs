@@ -18,13 +18,14 @@ use super::ingest::SMALL_BYTES_MAX;
 use super::job::{FileJob, Task, batch_dirs_max};
 use super::long_paths::LongPaths;
 use super::messages::{Base, EVENTS_TOLD, Event, Walked};
+use super::own::{Own, own_paths};
 use super::pipeline::workers;
 use super::private::Private;
 use super::ties::Ties;
 use crate::error::{Error, Kind, Result};
-use crate::format::{Change, Content, FORMAT_KEY};
+use crate::format::{Change, Content};
 use crate::host::stat_cache::{CacheBase, StatCache, StatCacheReader, StatCacheWriter};
-use crate::host::walk::{FileWalk, Globs, Item, Stat, WalkOptions, walk};
+use crate::host::walk::{FileWalk, Item, Stat, WalkOptions, walk};
 use crate::log;
 use crate::profile::{Admitted, AdmittedFile, Follow, Profile, Secrets};
 use crate::progress::Progress;
@@ -47,8 +48,7 @@ const ENTRIES_READ_MAX: u64 = 32;
 /// The walk of one put.
 pub(super) struct Scan<'p> {
     store: &'p Store,
-    /// Directories of this program inside of the source, relative to it.
-    own: Vec<String>,
+    own: Own,
     walk: FileWalk,
     expected: Option<Expected>,
     profile: Profile,
@@ -90,8 +90,8 @@ impl<'p> Scan<'p> {
     ) -> Result<(Self, Option<StatCacheWriter>)> {
         let source = &request.source;
         let root = resolved(source)?;
-        let own = own_directories(store, &root)?;
-        let exclude = excluded(request, &own)?;
+        let own = Own::of(store, &root)?;
+        let exclude = own.excluded(&request.exclude)?;
         let profile = Profile::new(&request.profile, &root, &exclude)?;
         let options = WalkOptions {
             exclude,
@@ -155,10 +155,8 @@ impl<'p> Scan<'p> {
     }
 
     fn notes(&self) -> Vec<Note> {
-        let own = self.own.iter();
-        own.map(|path| format!("{path}: left out, since this program itself writes there"))
-            .map(Note::from)
-            .chain(self.profile.notes())
+        let own = self.own.notes().into_iter();
+        own.chain(self.profile.notes())
             .chain(self.follow.notes())
             .chain(self.damage().map(Note::from))
             .chain(self.ties.notes().map(Note::from))
@@ -196,6 +194,13 @@ impl<'p> Scan<'p> {
             let item = item?;
             if !matches!(item, Item::Leave) {
                 self.long.look_at(self.walk.path());
+            }
+            if self.own.is_room(self.walk.path(), &item) {
+                self.has_left_out = true;
+                if matches!(item, Item::Enter { .. }) {
+                    self.walk.turn_back()?;
+                }
+                continue;
             }
             let (item, name) = match item {
                 item if self.profile.resolves(self.walk.path()) => (item, None),
@@ -413,48 +418,6 @@ impl<'p> Scan<'p> {
             Err(TrySendError::Disconnected(_)) => Err(lost()),
         }
     }
-}
-
-/// Directories of the store and of its caches inside of `root`, relative to it. A put cannot read what it changes
-/// itself.
-fn own_directories(store: &Store, root: &Path) -> Result<Vec<String>> {
-    let mut inside = Vec::new();
-    for own in own_paths(store) {
-        match own.strip_prefix(root).ok().and_then(Path::to_str) {
-            Some("") => {
-                return Err(Error::invalid(format!(
-                    "{}: this program itself writes there",
-                    root.display()
-                ))
-                .hint("put a directory beside it"));
-            }
-            Some(path) => inside.push(path.to_owned()),
-            None => {}
-        }
-    }
-    Ok(inside)
-}
-
-/// The directories of the store and of its caches, with symlinks resolved.
-fn own_paths(store: &Store) -> Vec<PathBuf> {
-    let format = store.remote().local_path(FORMAT_KEY);
-    let directory = format.as_deref().and_then(Path::parent);
-    let own = directory
-        .into_iter()
-        .chain(store.host().cache_dir.as_deref());
-    own.filter_map(|own| own.canonicalize().ok()).collect()
-}
-
-fn excluded(request: &PutRequest, own: &[String]) -> Result<Globs> {
-    let own = own.iter().map(|path| format!("/{}/", Globs::escape(path)));
-    Globs::new(
-        &request
-            .exclude
-            .iter()
-            .cloned()
-            .chain(own)
-            .collect::<Vec<_>>(),
-    )
 }
 
 /// Whether no entry after that of `base` has condemned packs or dropped segments. A collector leaves live versions
