@@ -167,7 +167,7 @@ fn refs_that_do_not_make_it_are_named_with_their_reason() {
     assert!(
         finished
             .stderr
-            .contains("failed: project/demo/nothing: project/demo/nothing: no such ref"),
+            .contains("failed: project/demo/nothing: no such ref"),
         "{finished}"
     );
     assert!(

@@ -432,9 +432,8 @@ fn a_quota_holds_for_a_push() {
     let both = env.store(["push", "project/small", "project/large", "far"]);
     assert_eq!(both.code, Some(6), "{both}");
     assert!(
-        both.stderr.contains(
-            "failed: project/small/data@1: project/small/data@1: project/small: its quota is"
-        ),
+        both.stderr
+            .contains("failed: project/small/data@1: project/small: its quota is"),
         "{both}"
     );
     let there = env.ok(["--store", "there", "ls", "project/large", "--json"]);

@@ -68,7 +68,7 @@ fn a_typing_mistake_in_a_job_is_a_failure_also_beside_refs_that_make_it() {
     let job = ["duplicate", "--job", "nightly", "--metrics-file", metrics];
     let partly = env.store(job);
     assert_eq!(partly.code, Some(6), "{partly}");
-    let why = "failed: project/typo: project/typo: the source has no ref in this namespace\n";
+    let why = "failed: project/typo: the source has no ref in this namespace\n";
     assert!(partly.stderr.contains(why), "{partly}");
     let told = json(&env.ok(["--json", "duplicate", "--status", "nightly"]));
     assert_eq!(told["runs"][0]["outcome"], "partly", "{told}");

@@ -14,6 +14,7 @@ mod cat;
 mod clusters;
 mod damage;
 mod deltas;
+mod dropped_there;
 mod duplicate;
 mod failures;
 mod gc;

@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use store::RefName;
-use store::{Error, Kind, Result, Store, remote};
+use store::{Error, Kind, Remedy, Result, Store, remote};
 
 use crate::config::clusters::{self, Cluster};
 use crate::context::Context;
@@ -22,7 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Adds to the hint which other cluster has the ref, if any.
 pub(crate) fn hint(error: Error, context: &Context) -> Error {
     let name = error.missing().and_then(|name| name.parse().ok());
-    let Some(name) = name.filter(|_| error.kind() == Kind::NotFound) else {
+    // Whoever drops what another store has knows that it has it.
+    let is_plain =
+        error.kind() == Kind::NotFound && !matches!(error.remedy(), Some(Remedy::DeleteAll));
+    let Some(name) = name.filter(|_| is_plain) else {
         return error;
     };
     match having(&name, false, context).having.as_slice() {

@@ -383,11 +383,9 @@ fn show(report: &TransferReport<'_>, context: &Context) -> Result<()> {
         .notes
         .iter()
         .for_each(|note| context.out.note(format_args!("note: {note}")));
-    report.errors().iter().for_each(|failed| {
-        context
-            .out
-            .warning(format_args!("failed: {}: {}", failed.name, failed.error))
-    });
+    let failed = report.told_errors();
+    let told = |failed| context.out.warning(format_args!("failed: {failed}"));
+    failed.iter().for_each(told);
     context.out.report(report)
 }
 
@@ -416,7 +414,9 @@ fn all_failed(report: &mut ReplicateReport) -> Option<Error> {
     kinds.dedup();
     if !matches!(
         kinds.as_slice(),
-        [Some(Kind::NotFound | Kind::Conflict | Kind::Corrupt)]
+        [Some(
+            Kind::NotFound | Kind::Conflict | Kind::Corrupt | Kind::Denied
+        )]
     ) {
         return None;
     }

@@ -1,12 +1,13 @@
 //! The report of a transfer, for people and for machines.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 use store::Error;
 use store::replicate::{RefOutcome, RefStatus, ReplicateReport};
-use store::{Id, Namespace};
+use store::{Id, Namespace, Remedy};
 
 use super::{Transfer, estimate};
 use crate::context::Context;
@@ -43,6 +44,9 @@ struct Line<'r> {
     of: Of<'r>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// What to do about it, where that is no look at what there is.
+    #[serde(skip)]
+    advice: Option<Cow<'static, str>>,
 }
 
 /// A version, or a namespace without versions.
@@ -113,6 +117,17 @@ impl<'r> TransferReport<'r> {
         self.refs.iter().filter_map(failed).collect()
     }
 
+    /// What people are told of them. Most errors begin with the name.
+    pub(super) fn told_errors(&self) -> Vec<String> {
+        let failed = self.refs.iter().filter_map(|line| {
+            let (named, error) = (format!("{line}: "), line.error.as_deref()?);
+            let error = error.strip_prefix(&*named).unwrap_or(error);
+            let advice = line.advice.as_ref().map(|advice| format!("; {advice}"));
+            Some(format!("{named}{error}{}", advice.unwrap_or_default()))
+        });
+        failed.collect()
+    }
+
     fn counted(&self, status: &str) -> u64 {
         let found = self.refs.iter().filter(|line| line.status() == status);
         found.count() as u64
@@ -132,18 +147,28 @@ impl<'r> From<&'r (Namespace, Error)> for Line<'r> {
                 status: FAILED,
             },
             error: Some(failure::one_line(error)),
+            advice: advice(error),
         }
+    }
+}
+
+fn advice(error: &Error) -> Option<Cow<'static, str>> {
+    match error.remedy() {
+        Some(known @ Remedy::DeleteAll) => Some(remedy::words(known)),
+        _ => None,
     }
 }
 
 impl<'r> From<&'r RefOutcome> for Line<'r> {
     fn from(outcome: &'r RefOutcome) -> Self {
+        let error = match &outcome.status {
+            RefStatus::Failed(error) => Some(error),
+            _ => None,
+        };
         Self {
             of: Of::Version(outcome),
-            error: match &outcome.status {
-                RefStatus::Failed(error) => Some(failure::one_line(error)),
-                _ => None,
-            },
+            error: error.map(failure::one_line),
+            advice: error.and_then(advice),
         }
     }
 }

@@ -202,6 +202,19 @@ pub fn check_selected(source: &Store, request: &ReplicateRequest) -> Result<()> 
     }
 }
 
+impl RefOutcome {
+    /// That nothing of a ref is to be had, or not this version of it.
+    fn failed(name: &RefName, from: Option<u64>, error: Error) -> Self {
+        Self {
+            name: name.clone(),
+            from,
+            id: None,
+            to: None,
+            status: RefStatus::Failed(error),
+        }
+    }
+}
+
 impl RefStatus {
     /// The status in one word.
     pub fn word(&self) -> &'static str {

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::{RefOutcome, RefStatus, ReplicateRequest, Selection, Versions};
-use crate::error::{Error, Result};
+use super::surplus::{dropped_there, none_in};
+use super::{Delete, RefOutcome, RefStatus, ReplicateRequest, Selection, Versions};
+use crate::error::{Error, Kind, Result};
 use crate::format::{
     At, Change, Id, Namespace, Origin, RefHead, RefName, RefState, State, Version,
 };
@@ -109,10 +110,11 @@ pub(super) fn select(
         match selection {
             Selection::Namespace(namespace) => {
                 let names = live(from, namespace)?;
-                if names.is_empty() {
-                    let error = Error::not_found(format!(
-                        "{namespace}: the source has no ref in this namespace"
-                    ));
+                let mut known = from.refs.heads(Some(namespace));
+                let was_there = known.next().transpose()?.is_some();
+                if names.is_empty() && !(was_there && request.delete == Delete::All) {
+                    let error = none_in(namespace);
+                    let error = dropped_there(request.delete, was_there, error);
                     selected.missing.push((namespace.clone(), error));
                     continue;
                 }
@@ -137,22 +139,26 @@ pub(super) fn select(
             }
         }
     }
-    if asked.is_empty() {
+    if asked.is_empty() && selected.namespaces.is_empty() {
+        let mut advices = selected
+            .missing
+            .iter()
+            .filter_map(|(_, error)| error.remedy());
+        let advice = advices.next().cloned().unwrap_or(Remedy::List);
         let missing = selected.missing.iter();
         let what: Vec<String> = missing.map(|(_, error)| error.to_string()).collect();
-        let what = what.join("; ");
-        return Err(Error::not_found(match what.as_str() {
-            "" => "nothing is selected".to_owned(),
-            _ => what,
+        return Err(Error::not_found(match what.is_empty() {
+            true => "nothing is selected".to_owned(),
+            false => what.join("; "),
         })
-        .hint(Remedy::List));
+        .hint(advice));
     }
     for (name, mut asked) in asked {
         let failed = std::mem::take(&mut asked.failed);
         let is_any = asked.whole || !asked.numbers.is_empty();
         let failures = failed
             .into_iter()
-            .map(|(number, error)| failed_outcome(&name, number, error));
+            .map(|(number, error)| RefOutcome::failed(&name, number, error));
         selected.settled.extend(failures);
         if !is_any {
             continue;
@@ -160,21 +166,20 @@ pub(super) fn select(
         if asked.whole {
             selected.refs.insert(name.clone());
         }
-        if let Err(error) = select_ref(request, ends, &name, &asked, from, to, &mut selected) {
-            selected.settled.push(failed_outcome(&name, None, error));
+        let chosen = select_ref(request, ends, &name, &asked, from, to, &mut selected);
+        let Err(error) = chosen else {
+            continue;
+        };
+        let is_gone = error.kind() == Kind::NotFound && asked.whole;
+        let was_there = is_gone && from.refs.last(&name)? > 0;
+        if !(was_there && request.delete == Delete::All) {
+            let error = dropped_there(request.delete, was_there, error);
+            selected
+                .settled
+                .push(RefOutcome::failed(&name, None, error));
         }
     }
     Ok(selected)
-}
-
-fn failed_outcome(name: &RefName, from: Option<u64>, error: Error) -> RefOutcome {
-    RefOutcome {
-        name: name.clone(),
-        from,
-        id: None,
-        to: None,
-        status: RefStatus::Failed(error),
-    }
 }
 
 /// Selects versions of one ref. If there are none to copy, adds the outcome that the ref is unchanged.

@@ -46,11 +46,12 @@ pub(crate) struct Args {
     /// Drop what only the destination has: versions of these refs, and refs of these namespaces. Pinned versions stay,
     /// and so do those that were first put there. Refused with exit code 5 if the source is not the store that they
     /// came from, or if more than half of what a namespace, or a named ref, has there would be
-    /// dropped
+    /// dropped. Of a namespace or a named ref of which the source has nothing left, nothing goes
     #[arg(long)]
     delete: bool,
 
-    /// As --delete, but also drop what was first put there, and never refuse
+    /// As --delete, but also drop what was first put there, and all of what the source has dropped, and never refuse. A
+    /// name that the source never had is a mistake, and drops nothing
     #[arg(long)]
     delete_all: bool,
 
