@@ -55,6 +55,11 @@ pub(crate) fn quota(store: &Store, state: &State, namespace: &Namespace) -> Resu
     Ok(least)
 }
 
+/// Stored bytes that the namespace of `target` may take.
+pub(crate) fn limit(store: &Store, state: &State, target: &RefName) -> Option<u64> {
+    in_force(store, state).quota(target)
+}
+
 /// Namespaces without room for what a commit would add to them.
 pub(crate) type Refused = BTreeMap<Namespace, Over>;
 
@@ -216,7 +221,11 @@ fn after(store: &Store, state: &State, index: &Index, changes: &[Change]) -> Res
     })
 }
 
-fn each_version(
+/// Calls `each` with every version of a namespace.
+///
+/// # Errors
+/// When the state cannot be read, and what `each` says.
+pub(crate) fn each_version(
     state: &State,
     namespace: &Namespace,
     mut each: impl FnMut(&Version) -> Result<()>,
@@ -227,7 +236,8 @@ fn each_version(
     Ok(())
 }
 
-fn over(quota: u64, used: u64, after: u64) -> Option<Over> {
+/// Whether a namespace that uses so much is over its quota afterwards.
+pub(crate) fn over(quota: u64, used: u64, after: u64) -> Option<Over> {
     // A namespace above its quota may still shrink or stay as it is.
     (after > quota && after > used).then_some(Over {
         quota,

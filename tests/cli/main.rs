@@ -33,6 +33,7 @@ mod places;
 mod planted;
 mod policy;
 mod rm;
+mod room;
 mod round_trip;
 mod run;
 mod run_bases;

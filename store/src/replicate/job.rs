@@ -14,7 +14,7 @@ use super::resume::{adopt, adoptable};
 use super::select::{Bring, Ends, Selected};
 use super::surplus::{Surplus, check, still, surplus};
 use super::uploader::{Sent, Unsettled, Uploader};
-use super::{RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume};
+use super::{RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume, room};
 use crate::error::{Error, Kind, Result};
 use crate::format::{RefName, Root, State};
 use crate::id::{ChunkId, PassId};
@@ -113,8 +113,10 @@ impl<'r> Job<'r> {
         };
         self.from.follow(&mut views.source)?;
         self.to.follow(&mut views.there)?;
+        let ends = (self.from, &views.source, self.to, &views.there);
+        let versions = room::fitting(ends, versions, &mut self.report.refs)?;
         let pass = PassId::random()?;
-        let (mut rest, mut headway) = (versions, Headway::new());
+        let (mut rest, mut headway) = (&*versions, Headway::new());
         while !rest.is_empty() {
             let before = self.report.sent_bytes;
             match self.batch(rest, &mut views, pass)? {

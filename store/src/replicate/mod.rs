@@ -21,6 +21,7 @@ mod job;
 mod kept;
 mod missing;
 mod resume;
+mod room;
 mod runs;
 mod select;
 mod surplus;
