@@ -311,15 +311,24 @@ impl Store {
         Ok(state)
     }
 
-    /// What segments that the log does not know say about lost entries. Checked once: a log is not rolled back while a
-    /// command runs.
+    /// What segments that the log does not know say about lost entries, and packs if this host sees the store for the
+    /// first time. Checked once: a log is not rolled back while a command runs.
     fn witness(&self, state: &State) -> Result<Option<Error>> {
         if self.is_asked.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let witness = log::witness::of_segments(self.remote.as_ref(), state)?;
+        let is_new_here = self.is_new_here();
+        let named = is_new_here.then(|| self.named_packs(state)).flatten();
+        let remote = self.remote.as_ref();
+        let witness = match named {
+            Some(named) => log::witness::of_all(remote, state, &named),
+            None => log::witness::of_segments(remote, state),
+        }?;
         if witness.is_none() {
             self.is_asked.store(true, Ordering::Relaxed);
+            if is_new_here {
+                self.keep_in_mind(state);
+            }
         }
         // Segments of another store matter only to a collector.
         let told = witness.filter(|witness| witness.until.is_some());
@@ -363,7 +372,7 @@ impl Store {
         if known.damage.is_none() {
             known.damage = self.set_back(&known.state)?.map(|found| found.damage);
         }
-        if known.damage.is_none() {
+        if known.damage.is_none() && !self.is_new_here() {
             self.keep_in_mind(&known.state);
         }
         Ok(known)

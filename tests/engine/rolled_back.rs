@@ -12,13 +12,13 @@ use store::format::{
 };
 use store::log;
 use store::pack::{EncodedFrame, PackWriter, SegmentBuilder};
-use store::remote::{Prune, Read, Write};
+use store::remote::{Objects, Prune, Read, Write};
 use store::{ChunkId, Kind, Remedy, Result, Store, Unwatched, get, refs};
 use support::trees;
 
 use crate::collect::eager;
 use crate::damaged::verify_target;
-use crate::stores::{name, noise, spec};
+use crate::stores::{host, name, noise, put_tree, shell, spec, store_in};
 use crate::world::World;
 
 const REF: &str = "project/a/data";
@@ -313,4 +313,52 @@ fn a_scrub_takes_what_was_written_for_right() {
     assert!(verify(&store, &all(), &Unwatched).unwrap().is_clean());
     let report = verify_target(&store, ReadData::Everything, None).unwrap();
     assert_eq!(report.findings.len(), 1, "{report:?}");
+}
+
+/// Segments that were put back with the log say nothing of it. Packs do, to a host that sees the store for the first time.
+#[test]
+fn a_new_host_finds_a_rollback_of_log_and_segments_by_the_packs() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |name: &str, seed: u64| {
+        trees::write(&dir.path().join(name).join("file"), &noise(seed, 100_000));
+        put_tree(&store_in(dir.path()), &dir.path().join(name), REF);
+    };
+    let root = dir.path().display();
+    put("one", 1);
+    shell(&format!("cp -a '{root}/store' '{root}/backup'"));
+    put("two", 2);
+    put("three", 3);
+    shell(&format!(
+        "cd '{root}/store' && rm -r log segments && cp -a ../backup/log ../backup/segments . && rm -rf checkpoints"
+    ));
+    let open = |place: &str, cache: &str| {
+        let remote = Arc::new(Objects::directory(&dir.path().join(place)).unwrap());
+        Store::open(remote, host(&dir.path().join(cache))).unwrap()
+    };
+    let assert_told = |text: &str| {
+        assert!(
+            text.contains("missing, although who wrote packs/"),
+            "{text}"
+        );
+        assert!(text.contains("the log was rolled back"), "{text}");
+    };
+    let reading = open("store", "new");
+    reading.readable_view().unwrap();
+    assert_told(&reading.warnings().first().unwrap().text);
+    // Not only once.
+    for _ in 0..2 {
+        let error = open("store", "new").view().unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        assert_told(&error.to_string());
+    }
+    let request = RepairRequest {
+        accept_loss: true,
+        ..RepairRequest::default()
+    };
+    repair(&open("store", "new"), request, &Unwatched).unwrap();
+    open("store", "new").view().unwrap();
+    // The copy by itself is whole.
+    let copy = open("backup", "new");
+    copy.view().unwrap();
+    assert!(copy.warnings().is_empty(), "{:?}", copy.warnings());
 }

@@ -4,6 +4,7 @@
 //! This is one small file for each location of a store, beside its caches. The file is disposable: without it nothing
 //! is known. A log is called older only if that is certain.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
@@ -12,7 +13,8 @@ use super::Store;
 use crate::error::{Error, Kind, Result};
 use crate::format::{LOG_PREFIX, State, log_key};
 use crate::fs::read_regular;
-use crate::id::EntryId;
+use crate::id::{EntryId, PackId};
+use crate::index::Index;
 use crate::log;
 use crate::remedy::Remedy;
 use crate::remote::is_passing;
@@ -22,6 +24,8 @@ use crate::remote::is_passing;
 const NUMBER_LEN: usize = 20;
 const ID_LEN: usize = 64;
 const SUM_LEN: usize = 16;
+/// In larger stores packs are not listed to look for lost log entries; collectors list them in any case.
+const PACKS_LOOKED_MAX: u64 = 10_000;
 const LEN: usize = 2 * NUMBER_LEN + ID_LEN + SUM_LEN + 4;
 
 /// An entry that was in the log.
@@ -141,6 +145,23 @@ impl Store {
             // Beyond what had been given up when the entry was seen: only then does giving up include this entry.
             until: seen.number.max(seen.until + 1),
         }
+    }
+
+    /// Whether this host sees the store for the first time, and the store is a directory, where listing packs is cheap. If
+    /// segments were restored together with the log, only packs show that entries are lost.
+    pub(super) fn is_new_here(&self) -> bool {
+        !self.is_far() && self.path_of_last_seen().is_some() && self.last_seen().is_none()
+    }
+
+    /// The packs that the segments of `state` name; none, if there are too many, or if a segment cannot be read, which
+    /// is reported elsewhere.
+    pub(super) fn named_packs(&self, state: &State) -> Option<HashSet<PackId>> {
+        let packs = state.segments.values().map(|info| u64::from(info.packs));
+        if packs.sum::<u64>() > PACKS_LOOKED_MAX {
+            return None;
+        }
+        let index = self.open_index(state, &Index::default()).ok()?;
+        Some(index.packs().map(|pack| pack.id).collect())
     }
 
     /// Remembers how far the log goes. A failure does no harm.
