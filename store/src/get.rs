@@ -25,7 +25,7 @@ use crate::host::destination::{Guard, Precious, Site, There};
 use crate::progress::Progress;
 use crate::read::Reader;
 use crate::read::fetch::fetch;
-use crate::remedy::Note;
+use crate::remedy::{Note, Remedy};
 use crate::store::Store;
 use crate::wanted::Wanted;
 
@@ -117,7 +117,14 @@ pub fn get(store: &Store, request: &GetRequest, progress: &dyn Progress) -> Resu
     Guard::new(&request.precious)
         .store(format.as_deref().and_then(Path::parent))
         .with_working_directory(false)
-        .check(&site)?;
+        .check(&site)
+        .map_err(|error| match error.remedy() {
+            // No option of a copy would change it.
+            Some(Remedy::OtherDestination) => {
+                error.hint("name another destination, like a new directory")
+            }
+            _ => error,
+        })?;
     if request.flatten && !request.keep.is_empty() {
         return Err(Error::invalid(
             "what symlinks lead to is given no modes and owners: ask for either",

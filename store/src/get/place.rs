@@ -76,7 +76,10 @@ impl Ground {
         parts.reverse();
         let parts: Vec<&[u8]> = parts.into_iter().map(Vec::as_slice).collect();
         let path = parts.join(&b'/');
-        self.shown.join(shortened(&path))
+        match path.is_empty() {
+            true => self.shown.clone(),
+            false => self.shown.join(shortened(&path)),
+        }
     }
 
     fn below_top(&self, path: &[u8]) -> Vec<u8> {

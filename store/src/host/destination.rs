@@ -177,6 +177,10 @@ impl Guard {
             {
                 Ok(())
             }
+            Some(0) if self.working_directory == Working::Empty => Err(refused(
+                site,
+                "is the directory that you are in, and is not empty",
+            )),
             Some(0) => Err(refused(site, "is the directory that you are in")),
             Some(_) => Err(refused(site, "holds the directory that you are in")),
         }
