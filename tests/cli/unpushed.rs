@@ -1,13 +1,14 @@
 //! Compile caches that could not be pushed are on the list of pending saves, which pushes them.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 use support::{Finished, TestEnvironment, environment};
 
 use crate::cache::{PROJECT, module, neff};
-use crate::run::{REF, line, run, signal, start};
+use crate::run::{REF, line, newest, run, signal, start};
 use crate::run_compiles::{CONFIG, compile};
 
 const STORE: &str = "home/.local/share/store";
@@ -189,5 +190,40 @@ fn what_is_gone_is_named_once() {
     fs::remove_dir_all(env.path("base")).unwrap();
     let gone = pending(&env, &[]);
     assert!(!gone.stderr.contains("neuron"), "{gone}");
+    is_empty(&env);
+}
+
+/// What a pending save has saved of a running job is not all that the job makes.
+#[test]
+fn a_running_job_stays_on_the_list() {
+    let env = environment!();
+    env.ok(["init"]);
+    let script = format!(
+        "{}; echo 1 > $STORE_PROJECT_CACHE_DIR/one; echo ready; while [ ! -e go ]; do sleep 0.02; done; \
+         {}; echo 2 > $STORE_PROJECT_CACHE_DIR/two; echo made; read more",
+        compiled("1+a"),
+        compiled("2+a")
+    );
+    let mut job = start(&env, &[], &script);
+    assert_eq!(line(&mut job), "ready\n");
+    let done = pending(&env, &[]);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert!(is_there(&env, "1+a"), "{done}");
+    let listed = || fs::read_dir(env.path("home/.local/state/store/pending")).unwrap();
+    // One for each compile cache, and one for the cache of the project.
+    let began = Instant::now();
+    while listed().count() < 6 {
+        assert!(job.try_wait().unwrap().is_none(), "ended too soon");
+        assert!(began.elapsed() < Duration::from_secs(60), "is off the list");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    env.write("go", "");
+    assert_eq!(line(&mut job), "made\n");
+    signal(&job, Signal::KILL);
+    job.wait().unwrap();
+    let done = pending(&env, &[]);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(newest(&env, REF), ["one=1", "two=2"], "{done}");
+    assert!(is_there(&env, "2+a"), "{done}");
     is_empty(&env);
 }

@@ -230,6 +230,14 @@ impl Pending {
             .map_err(failed)
     }
 
+    /// Puts the save back on the list if another process removed it.
+    pub(crate) fn keep(&self) {
+        if !self.file.exists() {
+            // The next call tries again.
+            drop(self.write());
+        }
+    }
+
     /// Removes the save from the list.
     pub(crate) fn remove(&self) {
         drop(std::fs::remove_file(&self.file));

@@ -173,6 +173,13 @@ impl<'c> Compiles<'c> {
         is_new
     }
 
+    /// Keeps what is not pushed yet on the list of pending saves.
+    pub(crate) fn keep_noted(&self) {
+        for one in &self.all {
+            one.unpushed.borrow().iter().for_each(Unpushed::keep);
+        }
+    }
+
     pub(crate) fn before(&mut self, reader: &Reader<'_>) {
         self.store = Some(reader.store().format().id);
         for one in &mut self.all {

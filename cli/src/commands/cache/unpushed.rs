@@ -53,6 +53,11 @@ impl Unpushed {
         }
     }
 
+    /// Writes the entry again if another process removed it.
+    pub(super) fn keep(&self) {
+        self.0.iter().for_each(Pending::keep);
+    }
+
     /// Removes the entry.
     pub(super) fn remove(&self) {
         self.0.iter().for_each(Pending::remove);

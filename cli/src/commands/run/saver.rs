@@ -12,11 +12,13 @@ use super::child::{Asked, Signals};
 use crate::commands::cache::of_run::{Compiles, Pushing};
 use crate::commands::save;
 use crate::context::Context;
-use crate::host::pending::message_of;
+use crate::host::pending::{Pending, message_of};
 use crate::ui::{failure, remedy};
 
 /// How often to check whether a save has ended.
 const LOOK: Duration = Duration::from_millis(5);
+/// The time between two checks of the list of pending saves.
+const NOTED: Duration = Duration::from_secs(1);
 
 /// The caches to save.
 pub(super) struct Saver<'s> {
@@ -31,6 +33,8 @@ pub(super) struct Rhythm<'s> {
     saver: &'s Saver<'s>,
     every: Option<Duration>,
     grace: Duration,
+    /// When to check next whether the unsaved caches are still on the list, as time since the start.
+    noted: Duration,
     /// When the next save is due, as time since the start.
     next: Option<Duration>,
     /// Whether a save began after the command was asked to stop.
@@ -87,11 +91,20 @@ impl<'s> Saver<'s> {
             saver: self,
             every,
             grace,
+            noted: NOTED,
             next: every,
             is_saved_for_the_end: false,
             running: None,
             pushing: None,
         }
+    }
+
+    /// Keeps the caches on the list of pending saves. `store save --pending` removes them after a save, but the command
+    /// may still change them.
+    fn keep_noted(&self) {
+        let unsaved = self.caches.iter().flat_map(|cache| &cache.unsaved);
+        unsaved.for_each(Pending::keep);
+        self.compiles.keep_noted();
     }
 
     fn request(&self, cache: &Cache) -> PutRequest {
@@ -220,6 +233,10 @@ impl<'s> Saver<'s> {
 impl Rhythm<'_> {
     /// Reports a finished save, and begins a save if one is due. `asked`: the time since the command was asked to stop.
     pub(super) fn look(&mut self, asked: Option<Duration>, since: Duration) {
+        if since >= self.noted {
+            self.noted = since + NOTED;
+            self.saver.keep_noted();
+        }
         if let Some(running) = self.running.take_if(|running| running.thread.is_finished()) {
             let next = running.cache + 1;
             let mut looked = None;
