@@ -337,11 +337,15 @@ fn what_is_no_directory_is_told_before_the_command() {
     env.write("file", "a file");
     env.ok(["put", "file", REF]);
     let refused = env.store(run(&[], "echo started"));
-    assert_eq!(refused.code, Some(2), "{refused}");
+    assert_eq!(refused.code, Some(5), "{refused}");
     assert!(
         refused.stdout.is_empty() && refused.stderr.contains("is a file"),
         "{refused}"
     );
+    // Another base would not help.
+    assert!(!refused.stderr.contains("--base"), "{refused}");
+    let advice = format!("`store rm {REF}@1`");
+    assert!(refused.stderr.contains(&advice), "{refused}");
     env.ok(["rm", "--yes", REF]);
     let replaced = run(
         &[],

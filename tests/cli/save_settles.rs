@@ -50,6 +50,17 @@ fn the_next_save_settles_what_was_kept_for_later() {
 }
 
 #[test]
+fn a_directory_that_is_missing_is_named_with_the_words_of_a_save() {
+    let env = environment!();
+    env.ok(["init"]);
+    for words in [&["save", "none"][..], &["save", "none", REF]] {
+        let done = env.store(words);
+        assert_eq!(done.code, Some(3), "{done}");
+        assert!(done.stderr.contains("`store save DIR [REF]`"), "{done}");
+    }
+}
+
+#[test]
 fn a_save_to_another_ref_settles_nothing() {
     let env = failed(&["save", "job", REF]);
     env.ok(["save", "job", "project/demo/other"]);

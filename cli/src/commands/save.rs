@@ -123,6 +123,12 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let Some(dir) = &args.dir else {
         return pending(&args.how, context);
     };
+    if let Err(source) = dir.metadata() {
+        let error = Error::io("open", dir, source);
+        return Err(
+            error.hint("name the directory first and its ref second: `store save DIR [REF]`")
+        );
+    }
     let target = args.target.as_ref().map(|name| names::name(name));
     save(dir, target.transpose()?, &args.how, context)
 }

@@ -73,10 +73,14 @@ impl Cache {
         if let Ok((number, version)) = reader.view().state.version(&self.name, None) {
             return match version.root {
                 Root::Tree { .. } => Ok(()),
-                Root::File { .. } => Err(not_started(Error::invalid(format!(
-                    "{}@{number}: is a file, and a cache is a directory",
-                    self.name
-                )))),
+                Root::File { .. } => {
+                    let name = &self.name;
+                    let error = format!("{name}@{number}: is a file, and a cache is a directory");
+                    Err(Error::conflict(error).hint(format!(
+                        "the command was not started: `store history {name}` shows who put it, and `store rm {name}@{number}` \
+                         makes the version before it the newest again"
+                    )))
+                }
             };
         }
         let store = reader.store();
