@@ -141,6 +141,15 @@ fn what_is_cut_off_in_a_ref_is_no_hit_and_nothing_to_pull() {
     assert_eq!(lookup(&[PROJECT, TEAM], 6), [team, None, own()]);
 }
 
+#[test]
+fn a_pull_from_nowhere_leaves_no_directory() {
+    let env = environment!();
+    env.ok(["init"]);
+    let done = env.store(["neff", "pull", "here", PROJECT]);
+    assert_eq!(done.code, Some(3), "{done}");
+    assert!(!env.path("here").exists());
+}
+
 /// A key is compiled again while it is pushed, and the marker of the first compile exists.
 #[test]
 fn what_changes_while_it_is_pushed_is_not_torn() {

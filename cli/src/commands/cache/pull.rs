@@ -61,7 +61,8 @@ pub(super) fn pull(
 ) -> Result<PullReport> {
     let began = Instant::now();
     planted::check(root)?;
-    if !dry_run {
+    let is_there = |name: &RefName| reader.view().state.version(name, None).is_ok();
+    if !dry_run && refs.iter().any(is_there) {
         std::fs::create_dir_all(root).map_err(|source| Error::io("make", root, source))?;
     }
     // The path may be written into text files, so it must be valid in any directory.
