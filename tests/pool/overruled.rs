@@ -200,9 +200,9 @@ fn what_force_takes_of_others_is_named_first_and_planned_as_it_is_done() {
         ),
     ] {
         for name in ["mine", "edited", "deep/mine"] {
-            world.env.write(&format!("{dest}/{name}"), "mine");
+            world.env.write(format!("{dest}/{name}"), "mine");
         }
-        world.env.write(&format!("{dest}/to-dir"), "mine!");
+        world.env.write(format!("{dest}/to-dir"), "mine!");
         let (finished, reports) = planned_and_done(&world, options, dest);
         for report in &reports {
             assert_eq!(report["replaced"], json!({"files": 4, "bytes": 17}));
