@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::access;
 use crate::error::{Error, Result};
 use crate::format::{Node, RefSpec};
-use crate::read::{Reader, ordered};
+use crate::read::Reader;
 use crate::remedy::Remedy;
 use crate::store::Store;
 
@@ -34,7 +34,8 @@ pub fn cat(
             .hint("bytes are counted from 0"))
         }
         Node::File { content, .. } => {
-            let written = ordered(&reader, content, range, write)?;
+            let memory_bytes = store.host().memory_bytes;
+            let written = reader.read_in_order(content, range, memory_bytes, write)?;
             access::leave(store, &spec.name, found.number);
             Ok(written)
         }

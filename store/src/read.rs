@@ -32,7 +32,6 @@ pub(crate) use bases::VerifiedBases;
 use frames::{FrameCache, Gates};
 pub(crate) use kept::KeptReader;
 use neighbours::Neighbours;
-pub(crate) use ordered::ordered;
 pub use times::TimesReader;
 
 /// Most bytes of metadata that are read whole: a tree of about twenty million entries.

@@ -258,7 +258,7 @@ impl Store {
     }
 
     /// Whether every read crosses a network, so that few large reads are faster than many small ones.
-    pub(crate) fn is_far(&self) -> bool {
+    pub fn is_far(&self) -> bool {
         is_far(self.remote.as_ref())
     }
 

@@ -3,12 +3,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
+use support::Random;
 use support::servers::Server;
 
 use crate::bucket::Bucket;
@@ -19,7 +20,18 @@ const PATIENCE: Duration = Duration::from_secs(25);
 const TRIES_MAX: usize = 300;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A connection to a server that can be held: then nothing passes, without an error.
+const WORDS: [&str; 8] = [
+    "serve",
+    "--listen",
+    "127.0.0.1:0",
+    "--s3-listen",
+    "127.0.0.1:0",
+    "--access-log",
+    "log",
+    "--json",
+];
+
+/// The way to a server that can be held: then nothing goes through, and nothing says so.
 struct Gate {
     address: String,
     is_held: Arc<AtomicBool>,
@@ -70,13 +82,43 @@ fn pass(mut from: TcpStream, mut to: TcpStream, is_held: &AtomicBool) -> std::io
     }
 }
 
-/// `store serve` with a bucket behind a gate, and both doors.
-struct Served {
-    bucket: Bucket,
-    gate: Gate,
+/// `store serve` on a bucket, with both doors.
+struct Doors {
     child: Child,
     hub: String,
     s3: String,
+}
+
+impl Doors {
+    /// Those that `command` opens.
+    fn open(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let stdout = child.stdout.as_mut().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        let told: Value = serde_json::from_str(&line).unwrap();
+        let address = |name: &str| told[name].as_str().unwrap().replace("http://", "");
+        Self {
+            hub: address("url"),
+            s3: address("s3_url"),
+            child,
+        }
+    }
+}
+
+impl Drop for Doors {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _gone = self.child.kill();
+        let _waited = self.child.wait();
+    }
+}
+
+/// Both doors to a bucket behind a gate.
+struct Served {
+    bucket: Bucket,
+    gate: Gate,
+    doors: Doors,
 }
 
 impl Served {
@@ -87,31 +129,14 @@ impl Served {
         let bucket = Bucket::new(name, Server { endpoint, ..server });
         bucket.env.write("in/a.txt", "inside");
         bucket.ok(["put", "in", "project/demo/org/data"]);
-        let words = [
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--s3-listen",
-            "127.0.0.1:0",
-            "--access-log",
-            "log",
-            "--json",
-        ];
-        let mut command = bucket.command(words);
-        // The default patience.
+        let mut command = bucket.command(WORDS);
+        // The command's own patience with a bucket.
         command.env_remove("AWS_READ_TIMEOUT");
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        let stdout = child.stdout.as_mut().unwrap();
-        BufReader::new(stdout).read_line(&mut line).unwrap();
-        let told: Value = serde_json::from_str(&line).unwrap();
-        let address = |name: &str| told[name].as_str().unwrap().replace("http://", "");
+        let doors = Doors::open(&mut command);
         Self {
-            hub: address("url"),
-            s3: address("s3_url"),
             bucket,
             gate,
-            child,
+            doors,
         }
     }
 
@@ -143,45 +168,116 @@ impl Served {
     }
 }
 
-impl Drop for Served {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _gone = self.child.kill();
-        let _waited = self.child.wait();
-    }
+/// All that comes back, as a client hears it that gives up after a while.
+fn ask(address: &str, path: &str) -> String {
+    let answer = heard(
+        address,
+        &format!("{path} HTTP/1.1\r\nAccept: text/html, */*"),
+    );
+    String::from_utf8(answer).unwrap()
 }
 
-/// The whole answer, for a client that gives up after a while.
-fn ask(address: &str, path: &str) -> String {
+fn heard(address: &str, asked: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let head = format!(
-        "GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: text/html, */*\r\nConnection: close\r\n\r\n"
-    );
+    let head = format!("GET {asked}\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();
     let mut answer = Vec::new();
     stream
         .read_to_end(&mut answer)
-        .unwrap_or_else(|error| panic!("{path}: a client gave up: {error}"));
-    String::from_utf8(answer).unwrap()
+        .unwrap_or_else(|error| panic!("{asked}: a client gave up: {error}"));
+    answer
+}
+
+/// The body of an answer with this status.
+fn body(address: &str, asked: &str, status: u16) -> Vec<u8> {
+    let answer = heard(address, asked);
+    let end = answer.windows(4).position(|part| part == b"\r\n\r\n");
+    let (head, body) = answer.split_at(end.unwrap() + 4);
+    let head = String::from_utf8_lossy(head);
+    assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+    body.to_vec()
+}
+
+/// Files of which nothing is on the host, put side by side so that their frames lie in turn in one pack.
+#[test]
+fn clients_of_one_cold_file_share_what_is_read_of_it() {
+    const FILE_BYTES: usize = 12 << 20;
+    let (bucket, proxy) = Bucket::proxied("serving-cold", &Server::moto());
+    let mut random = Random::new(3);
+    let files = ["one", "other"].map(|name| {
+        let mut file = random.bytes(FILE_BYTES);
+        // Text, zeros, and bytes of a chunk that come twice.
+        file[3 << 20..][..2 << 20].fill(b'x');
+        file[6 << 20..][..1 << 20].fill(0);
+        file.copy_within(0..1 << 20, 8 << 20);
+        bucket.env.write(format!("in/{name}"), &file);
+        file
+    });
+    bucket.ok(["put", "in", "project/demo/data"]);
+    let doors = Doors::open(&mut bucket.on_host("cold", WORDS));
+    let path = "/project.demo/data/one";
+    let first = body(
+        &doors.s3,
+        &format!("{path} HTTP/1.1\r\nRange: bytes=5-9"),
+        206,
+    );
+    assert_eq!(first, files[0][5..10]);
+    let few = proxy.take().received();
+    assert!(few < 6 << 20, "{few} bytes for five");
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let (doors, files) = (&doors, &files);
+            scope.spawn(move || {
+                // Who begins later meets the same stretches.
+                let start = number * 100_000;
+                let asked = format!("{path} HTTP/1.1\r\nRange: bytes={start}-");
+                assert!(
+                    body(&doors.s3, &asked, 206) == files[0][start..],
+                    "{number}"
+                );
+            });
+        }
+    });
+    let together = proxy.take().received();
+    assert!(
+        together < 2 * FILE_BYTES as u64,
+        "{together} bytes for eight"
+    );
+    for (name, file) in ["one", "other"].iter().zip(&files) {
+        let path = format!("/project/demo/demo/data/resolve/main/{name} HTTP/1.1");
+        assert!(body(&doors.hub, &path, 200) == *file, "{name}");
+        for start in [0, (1 << 20) - 1, 1 << 20, 6 << 20, FILE_BYTES - 1] {
+            let asked = format!("{path}\r\nRange: bytes={start}-{}", start + 70_000);
+            let end = FILE_BYTES.min(start + 70_001);
+            assert!(
+                body(&doors.hub, &asked, 206) == file[start..end],
+                "{name} {start}"
+            );
+        }
+    }
 }
 
 #[test]
 fn clients_of_a_hub_are_told_that_the_bucket_is_away() {
     let served = Served::new("serving-hub");
     let path = "/project/demo/org/data/resolve/main/a.txt";
-    served.check(&served.hub, path, ("inside", "x-error-message: "));
+    served.check(&served.doors.hub, path, ("inside", "x-error-message: "));
 }
 
 #[test]
 fn clients_of_s3_are_told_that_the_bucket_is_away() {
     let served = Served::new("serving-s3");
     let told = "<code>serviceunavailable</code>";
-    served.check(&served.s3, "/project.demo/org/data/a.txt", ("inside", told));
+    served.check(
+        &served.doors.s3,
+        "/project.demo/org/data/a.txt",
+        ("inside", told),
+    );
 }
 
 #[test]
 fn readers_of_the_page_are_told_that_the_bucket_is_away() {
     let served = Served::new("serving-page");
-    served.check(&served.hub, "/-/project/demo", ("</html>", "<html"));
+    served.check(&served.doors.hub, "/-/project/demo", ("</html>", "<html"));
 }

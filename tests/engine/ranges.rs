@@ -53,6 +53,39 @@ fn open(world: &World, remote: &Arc<dyn Prune>, threads: usize, memory_bytes: u6
 }
 
 #[test]
+fn numbered_stretches_are_the_file_near_and_far() {
+    let mut world = World::new();
+    let bytes = bytes();
+    support::trees::write(&world.tree("in/large"), &bytes);
+    world.prepare("in", REF);
+    for remote in [world.memory(), world.directory("near")] {
+        let store = open(&world, &remote, 2, 64 << 20);
+        let reader = Reader::new(&store).unwrap();
+        let found = reader.resolve(&format!("{REF}:large").parse().unwrap());
+        let Node::File { content, .. } = found.unwrap().node else {
+            panic!("not a file");
+        };
+        for len in [1 << 16, 300_000, 1 << 20, 64 << 20] {
+            let mut seen = 0;
+            for number in 0..=content.size / len {
+                let (start, stretch) = reader.stretch(&content, number, len).unwrap();
+                assert!(start >= number * len, "{number} of {len}");
+                if !stretch.is_empty() {
+                    assert!(start < (number + 1) * len, "{number} of {len}");
+                    let start = usize::try_from(start).unwrap();
+                    assert_eq!(start, seen, "{number} of {len}");
+                    seen += stretch.len();
+                    assert!(stretch == bytes[start..seen], "{number} of {len}");
+                }
+            }
+            assert_eq!(seen, bytes.len(), "{len}");
+        }
+        let behind = reader.stretch(&content, 1 << 30, 1 << 20).unwrap();
+        assert_eq!(behind, (content.size, Vec::new()));
+    }
+}
+
+#[test]
 fn any_range_comes_in_order_near_and_far_on_any_number_of_threads() {
     let mut world = World::new();
     let bytes = bytes();

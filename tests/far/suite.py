@@ -1,5 +1,7 @@
 """suite.py STORE S5CMD WORK RUNS DELAY_MS: see run.sh. Fails where a get brings other bytes."""
 
+import filecmp
+import json
 import os
 import pathlib
 import random
@@ -21,6 +23,8 @@ CONNECTIONS = {"put": 8, "get": 16}
 MEGABYTE = 1_000_000
 LARGE = [400, 250, 150, 100, 100]
 SMALL, SMALL_BYTES = 2000, 50_000
+# What is read through `store serve`: the largest file.
+READ = "0.bin"
 AIM = 0.9
 
 
@@ -169,11 +173,36 @@ class Round:
         self.s5cmd("get", "s3://%s/s5cmd/*" % BUCKET, "%s/" % (self.work / "out"))
         self.got(self.work / "out")
 
+    def curl(self, tool, *words):
+        out = self.work / "read"
+        self.timed("read", tool, "curl", "--silent", "--show-error", "--fail", "--output", out, *words)
+        if not filecmp.cmp(self.tree / READ, out, shallow=False):
+            sys.exit("far: %s: other bytes came back than were put" % tool)
+        out.unlink()
+
+    def read_plain(self):
+        """One request for an object that is stored as it is."""
+        words = [self.bench.s5cmd, "--endpoint-url", self.server.endpoint, "presign", "s3://%s/s5cmd/%s" % (BUCKET, READ)]
+        url = subprocess.run(words, env=self.environment(), check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+        self.curl("plain GET", url)
+
+    def read_store(self):
+        """One request to each door of a server that has nothing of it on its host."""
+        for tool, field, path in [("store (S3)", "s3_url", "project.far/tree"), ("store (Hub)", "url", "project/far/far/tree/resolve/main")]:
+            words = [self.bench.store, "--store", "s3://%s/put" % BUCKET, "serve", "--listen", "127.0.0.1:0", "--s3-listen", "127.0.0.1:0", "--json"]
+            server = subprocess.Popen(words, env=self.environment(), cwd=self.work, stdout=subprocess.PIPE, text=True)
+            try:
+                self.curl(tool, "%s/%s/%s" % (json.loads(server.stdout.readline())[field], path, READ))
+            finally:
+                server.terminate()
+                server.wait()
+
     def all(self):
         puts = [self.put_store, self.push_store, self.put_rclone, self.put_s5cmd]
         gets = [self.get_store, self.get_rclone, self.get_s5cmd]
+        reads = [self.read_store, self.read_plain] if self.tree.name == "large" else []
         # Who begins changes from run to run.
-        for verbs in (puts, gets):
+        for verbs in filter(None, (puts, gets, reads)):
             at = self.bench.runs_begun % len(verbs)
             for verb in verbs[at:] + verbs[:at]:
                 verb()
@@ -206,20 +235,20 @@ class Bench:
         lines = ["| %s |" % " | ".join(heads), "|---|---|---" + "|--:" * (len(heads) - 3) + "|"]
         behind = []
         for title, tree in trees.items():
-            size = sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
             middle = {key[1:]: [statistics.median(column) for column in zip(*rows)]
                       for key, rows in self.figures.items() if key[0] == tree}
-            for verb in ("put", "push", "get"):
+            for verb in dict.fromkeys(verb for verb, _ in middle):
+                size = sum(path.stat().st_size for path in tree.rglob(READ if verb == "read" else "*") if path.is_file())
                 # A push is measured by what moves plain objects, too.
                 peers = {tool: row for (other, tool), row in middle.items()
-                         if tool != "store" and other == ("put" if verb == "push" else verb)}
+                         if not tool.startswith("store") and other == ("put" if verb == "push" else verb)}
                 best = min(row[0] for row in peers.values())
-                rows = {"store": middle[verb, "store"], **({} if verb == "push" else peers)}
-                for tool, (seconds, used, moved, requests, at_once) in rows.items():
+                own = {tool: row for (other, tool), row in middle.items() if other == verb and tool.startswith("store")}
+                for tool, (seconds, used, moved, requests, at_once) in {**own, **({} if verb == "push" else peers)}.items():
                     cells = (size / MEGABYTE / seconds, best / seconds, used, moved, requests, at_once)
                     row = (title, verb, tool, seconds, *cells)
                     lines.append("| %s | %s | %s | %.2f | %.0f | %.2f | %.2f s | %.0f MB | %d | %d |" % row)
-                if best / middle[verb, "store"][0] < AIM:
+                if any(best / row[0] < AIM for row in own.values()):
                     behind.append("%s of %s" % (verb, title))
         lines.append("\nThe aim is %.1f of the best peer. Behind it: %s." % (AIM, ", ".join(behind) or "nothing"))
         return "\n".join(lines)

@@ -1,7 +1,8 @@
 """How quickly `store serve` sends: bench.py STORE MEGABYTES. Prints a table in Markdown.
 
 All servers send the same bytes, warm, on loopback; the clients are processes of their own, so that no server is measured
-by the client's core. Each line is the median of runs that take turns. nginx sends by sendfile from the pool file.
+by the client's core. Each line is the median of runs that take turns. nginx sends by sendfile from the pool file. Olah, a
+mirror for a Hub, has fetched all from our own Hub door and sends from its cache; it is asked for fewer of the small files.
 """
 
 import json
@@ -18,6 +19,8 @@ from statistics import median
 
 RUNS = 5
 SMALL = int(os.environ.get("SERVE_BENCH_SMALL", 10_000))
+# Olah asks its upstream about every file that it sends.
+SMALL_OF_OLAH = min(SMALL, 500)
 CONNECTIONS = 32
 IDLE = 1_000
 FIRSTS = 200
@@ -101,13 +104,13 @@ def some(job):
     return len(paths)
 
 
-def small(pool, port, form):
+def small(pool, port, form, count):
     """Files a second over many connections, half of them of each of two processes."""
-    paths = [form.format(number) for number in range(SMALL)]
+    paths = [form.format(number) for number in range(count)]
     jobs = [(port, paths[at::2], CONNECTIONS // 2) for at in range(2)]
     began = time.perf_counter()
-    assert sum(pool.map(some, jobs)) == SMALL
-    return SMALL / (time.perf_counter() - began)
+    assert sum(pool.map(some, jobs)) == count
+    return count / (time.perf_counter() - began)
 
 
 def resident(pid):
@@ -175,7 +178,7 @@ class World:
         return process
 
     def store(self):
-        words = [self.program, "serve", "--listen", "127.0.0.1:0", "--s3-listen", "127.0.0.1:0", "--json", "--access-log", self.dir / "log"]
+        words = [self.program, "serve", "--root", "project/bench", "--listen", "127.0.0.1:0", "--s3-listen", "127.0.0.1:0", "--json", "--access-log", self.dir / "log"]
         process = self.start(words, env=self.env, stdout=subprocess.PIPE, text=True)
         told = json.loads(process.stdout.readline())
         return process.pid, int(told["url"].rsplit(":", 1)[1]), int(told["s3_url"].rsplit(":", 1)[1])
@@ -202,8 +205,20 @@ class World:
         wait_for(port)
         return process.pid, port
 
+    def olah(self, program, upstream):
+        """One whose upstream is the Hub door at that port."""
+        port = free_port()
+        words = [os.path.abspath(program), "--host", "127.0.0.1", "--port", port, "--hf-scheme", "http", "--mirror-scheme", "http"]
+        for which, at in (("hf", upstream), ("mirror", port)):
+            words += [f"--{which}-netloc", f"127.0.0.1:{at}", f"--{which}-lfs-netloc", f"127.0.0.1:{at}"]
+        words += ["--repos-path", self.dir / "olah", "--log-path", self.dir / "olah-log"]
+        process = self.start(words, cwd=self.dir, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(port)
+        return process.pid, port
+
     def end(self):
-        for process in self.started:
+        # Who reads from another one goes first.
+        for process in reversed(self.started):
             process.terminate()
             process.wait()
         shutil.rmtree(self.dir)
@@ -221,26 +236,29 @@ def measure(world):
     pid, hub, s3 = world.store()
     nginx_pid, nginx = world.nginx()
     python_pid, python = world.python()
-    repo = "/project/bench/bench/data/resolve/main/"
+    olah_pid, olah = world.olah(sys.argv[3], hub)
+    repo = "/bench/data/resolve/main/"
     bucket = "/project.bench/data/"
     servers = {
         "Hub door": (pid, hub, repo),
         "S3 door": (pid, s3, bucket),
         "nginx": (nginx_pid, nginx, "/"),
         "http.server": (python_pid, python, "/"),
+        "Olah": (olah_pid, olah, repo),
     }
+    counts = {name: SMALL_OF_OLAH if name == "Olah" else SMALL for name in servers}
     rows = {name: {} for name in servers}
     with ProcessPoolExecutor(2) as pool:
         for name, (_, port, base) in servers.items():
             # Hashes, caches and pages are made now.
             large(port, base + "large.bin")
-            small(pool, port, base + "small/{:05}")
+            small(pool, port, base + "small/{:05}", counts[name])
         found = {name: {"large": [], "first": [], "small": []} for name in servers}
         for _ in range(RUNS):
             for name, (_, port, base) in servers.items():
                 found[name]["large"].append(pool.submit(large, port, base + "large.bin").result())
                 found[name]["first"].append(pool.submit(first, port, base + "large.bin").result())
-                found[name]["small"].append(small(pool, port, base + "small/{:05}"))
+                found[name]["small"].append(small(pool, port, base + "small/{:05}", counts[name]))
     for name in servers:
         rows[name] = {what: median(values) for what, values in found[name].items()}
     for name, (own, port, base) in servers.items():

@@ -14,7 +14,7 @@ use http_body::{Frame, SizeHint};
 use store::{Error, Result};
 
 use crate::serve::answer::Content;
-use crate::serve::source::{Sight, Source, Warm};
+use crate::serve::source::{Pass, Sight, Source};
 
 type Reading = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
 
@@ -23,7 +23,7 @@ pub(crate) struct FileBody {
     source: Arc<Source>,
     sight: Sight,
     content: store::Content,
-    warm: Warm,
+    pass: Pass,
     /// The range that is not requested from the store yet.
     rest: Range<u64>,
     /// The number of bytes that are not handed over yet.
@@ -44,10 +44,10 @@ impl FileBody {
         range: Range<u64>,
     ) -> Result<Self> {
         let mut body = Self {
+            pass: source.pass(),
             source,
             sight,
             content,
-            warm: Warm::default(),
             left: range.end.saturating_sub(range.start),
             rest: range,
             ready: None,
@@ -71,9 +71,9 @@ impl FileBody {
             return None;
         }
         let (source, sight) = (Arc::clone(&self.source), Arc::clone(&self.sight));
-        let (content, rest, warm) = (self.content, self.rest.clone(), self.warm.clone());
+        let (content, rest, pass) = (self.content, self.rest.clone(), self.pass.clone());
         Some(Box::pin(async move {
-            let piece = source.piece(sight, content, warm, rest.start, rest.end);
+            let piece = source.piece(sight, content, pass, rest.start, rest.end);
             piece.await
         }))
     }

@@ -5,6 +5,7 @@
 //! and the counters. Doors reach the store only through `source`, which follows the state and reads on threads that may
 //! block. A server has no state except caches, so it may be killed at any time.
 
+mod ahead;
 pub(crate) mod answer;
 pub(crate) mod body;
 mod buffer;
@@ -50,7 +51,7 @@ const STOP_TIME: Duration = Duration::from_secs(25);
 /// How often to check for signals.
 const SIGNAL_PAUSE: Duration = Duration::from_millis(50);
 /// Threads that read and write the store. More are not faster, and each takes memory.
-const BLOCKING_THREADS_MAX: usize = 24;
+const BLOCKING_THREADS_MAX: usize = 40;
 
 /// What users of newer Hub clients need to know.
 pub(crate) const XET_NOTE: &str = "huggingface_hub 1.20 and newer sends files of 64 MiB and more, and all of Dataset.push_to_hub, by Xet alone, which this server does not speak: set HF_HUB_DISABLE_XET=1 where you upload";

@@ -5,9 +5,11 @@
 //! and verified like all others, since a job may write to a file that it shares with the pool.
 
 use std::fs::File;
+use std::future::Future;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -16,6 +18,7 @@ use bytes::Bytes;
 use store::{ChunkId, Content, Error, Pool, Reader, Result, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::serve::ahead::{Ahead, Held, Refused, Room, STRETCH_BYTES, Stretch};
 use crate::serve::buffer::{Buffer, Buffers};
 
 /// The path of mirrors of upstream repos that are not public. Only pull-through looks there.
@@ -32,6 +35,9 @@ const WAITING_BYTES_MAX: u64 = 32 << 20;
 
 /// How long a successful check of the store remains valid.
 const SEEN_TIME: Duration = Duration::from_secs(2);
+
+/// A stretch that is being read.
+type Reading = Pin<Box<dyn Future<Output = Result<Stretch, Refused>> + Send>>;
 
 /// How much of a file to read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,14 +61,30 @@ pub(crate) struct Source {
     ended: Mutex<u64>,
     /// When the store was last reachable.
     seen: Mutex<Option<Instant>>,
-    memory: Arc<Semaphore>,
-    units: u64,
+    memory: Memory,
     buffers: Buffers,
+    /// What is read ahead, if the store is far.
+    ahead: Option<Ahead>,
+}
+
+/// The memory for bytes that wait to be sent.
+#[derive(Clone)]
+struct Memory {
+    left: Arc<Semaphore>,
+    units: u64,
+}
+
+/// What one pass over a file knows of it.
+#[derive(Clone)]
+pub(crate) struct Pass {
+    warm: Warm,
+    /// What is read ahead of it, if the store is far.
+    held: Option<Arc<Held>>,
 }
 
 /// The pool file of a content, searched once.
 #[derive(Clone, Default)]
-pub(crate) struct Warm(Arc<OnceLock<Option<File>>>);
+struct Warm(Arc<OnceLock<Option<File>>>);
 
 impl Warm {
     fn file(&self, pools: &[Pool], content: &Content) -> Option<&File> {
@@ -83,7 +105,7 @@ pub(crate) struct Share(OwnedSemaphorePermit);
 impl Share {
     /// Bytes that keep the share until they are sent.
     pub(crate) fn with(self, bytes: Vec<u8>) -> Bytes {
-        Bytes::from_owner(Held {
+        Bytes::from_owner(Shared {
             bytes,
             _share: self.0,
         })
@@ -91,12 +113,12 @@ impl Share {
 }
 
 /// Bytes that keep their share of the memory until they are sent.
-struct Held<B> {
+struct Shared<B> {
     bytes: B,
     _share: OwnedSemaphorePermit,
 }
 
-impl<B: AsRef<[u8]>> AsRef<[u8]> for Held<B> {
+impl<B: AsRef<[u8]>> AsRef<[u8]> for Shared<B> {
     fn as_ref(&self) -> &[u8] {
         self.bytes.as_ref()
     }
@@ -128,8 +150,7 @@ impl Source {
     pub(crate) fn new(store: Store, pools: Vec<Pool>) -> Result<Self> {
         // Warnings are printed at the end through clones of the store.
         let store: &'static Store = Box::leak(Box::new(store));
-        let units = (store.host().memory_bytes / 2).min(WAITING_BYTES_MAX) / UNIT_BYTES;
-        let units = units.max(16);
+        let memory_bytes = store.host().memory_bytes;
         Ok(Self {
             store,
             pools: pools.into(),
@@ -137,9 +158,9 @@ impl Source {
             begun: AtomicU64::new(0),
             ended: Mutex::new(0),
             seen: Mutex::new(None),
-            memory: Arc::new(Semaphore::new(usize::try_from(units).unwrap_or(16))),
-            units,
+            memory: Memory::new(memory_bytes / 2),
             buffers: Buffers::default(),
+            ahead: store.is_far().then(|| Ahead::new(memory_bytes)),
         })
     }
 
@@ -203,16 +224,26 @@ impl Source {
         &self,
         sight: Sight,
         content: Content,
-        warm: Warm,
+        pass: Pass,
         at: u64,
         end: u64,
     ) -> Result<Bytes> {
-        let portion = Portion::of(self.units, self.memory.available_permits() as u64);
+        if let Some((ahead, held)) = self.ahead.as_ref().zip(pass.held.as_ref())
+            && !self.is_warm(&pass.warm, content).await?
+        {
+            let read = self.stretches(Arc::clone(&sight), content);
+            let bytes = ahead.read(held, &content, (at, end), read).await?;
+            if let Some(bytes) = bytes {
+                return Ok(bytes);
+            }
+            held.let_go();
+        }
+        let portion = Portion::of(self.memory.units, self.memory.left());
         let last = end.min(at.saturating_add(portion.wanted + portion.more));
         let share = self.share(last - at).await?;
         let (pools, buffers) = (Arc::clone(&self.pools), self.buffers.clone());
         block(move || {
-            let near = warm.file(&pools, &content);
+            let near = pass.warm.file(&pools, &content);
             let mut buffer = buffers.take(usize_of(last - at));
             let wanted = at..last.min(at.saturating_add(portion.wanted));
             read_into(&mut buffer, &sight, near, &content, wanted, last)?;
@@ -222,7 +253,7 @@ impl Source {
                 buffers.give_back(&mut buffer);
                 return Ok(share.with(part));
             }
-            Ok(Bytes::from_owner(Held {
+            Ok(Bytes::from_owner(Shared {
                 bytes: Lent { buffer, buffers },
                 _share: share.0,
             }))
@@ -230,21 +261,88 @@ impl Source {
         .await
     }
 
+    /// Whether a pool of this host has the file.
+    async fn is_warm(&self, warm: &Warm, content: Content) -> Result<bool> {
+        if let Some(found) = warm.0.get() {
+            return Ok(found.is_some());
+        }
+        let (warm, pools) = (warm.clone(), Arc::clone(&self.pools));
+        block(move || Ok(warm.file(&pools, &content).is_some())).await
+    }
+
+    /// How to read the stretches of a file.
+    fn stretches(&self, sight: Sight, content: Content) -> impl Fn(u64, Room) -> Reading {
+        let memory = self.memory.clone();
+        move |number, room| {
+            let (sight, memory) = (Arc::clone(&sight), memory.clone());
+            Box::pin(async move {
+                let share = match room {
+                    Room::Ahead(permit) => Share(permit),
+                    Room::Waiting => memory.share_now(STRETCH_BYTES).ok_or(Refused::NoRoom)?,
+                };
+                let read = block(move || {
+                    let (start, bytes) = sight.stretch(&content, number, STRETCH_BYTES)?;
+                    let bytes = share.with(bytes);
+                    Ok(Stretch { start, bytes })
+                });
+                read.await.map_err(Refused::Failed)
+            })
+        }
+    }
+
+    /// Begins a pass over a file.
+    pub(crate) fn pass(&self) -> Pass {
+        Pass {
+            warm: Warm::default(),
+            held: self.ahead.as_ref().map(Ahead::client),
+        }
+    }
+
     /// Waits for memory for this many bytes.
     ///
     /// # Errors
     /// Never while the server runs.
     pub(crate) async fn share(&self, bytes: u64) -> Result<Share> {
-        let units = bytes.div_ceil(UNIT_BYTES).min(self.units);
-        let units = u32::try_from(units).unwrap_or(u32::MAX);
-        let share = Arc::clone(&self.memory).acquire_many_owned(units).await;
-        let share = share.map_err(|_| Error::interrupted("the server stops"))?;
-        Ok(Share(share))
+        self.memory.share(bytes).await
     }
 
     /// Whether there is memory to read ahead.
     pub(crate) fn has_room(&self) -> bool {
-        self.memory.available_permits() as u64 * 2 > self.units
+        self.memory.left() * 2 > self.memory.units
+    }
+}
+
+impl Memory {
+    fn new(bytes: u64) -> Self {
+        let units = bytes.min(WAITING_BYTES_MAX) / UNIT_BYTES;
+        let units = units.max(16);
+        Self {
+            left: Arc::new(Semaphore::new(usize::try_from(units).unwrap_or(16))),
+            units,
+        }
+    }
+
+    fn left(&self) -> u64 {
+        self.left.available_permits() as u64
+    }
+
+    async fn share(&self, bytes: u64) -> Result<Share> {
+        let units = bytes.div_ceil(UNIT_BYTES).min(self.units);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        let share = Arc::clone(&self.left).acquire_many_owned(units).await;
+        let share = share.map_err(|_| Error::interrupted("the server stops"))?;
+        Ok(Share(share))
+    }
+
+    /// The same, as long as half of the memory is left after it. Does not wait.
+    fn share_now(&self, bytes: u64) -> Option<Share> {
+        let units = bytes.div_ceil(UNIT_BYTES);
+        if self.left() < units + self.units / 2 {
+            return None;
+        }
+        let units = u32::try_from(units).ok()?;
+        let share = Arc::clone(&self.left).try_acquire_many_owned(units);
+        Some(Share(share.ok()?))
     }
 }
 

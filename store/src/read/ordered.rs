@@ -3,6 +3,8 @@
 //! The range is cut into stretches that end with a frame, so that no frame is decoded twice. One thread does all of a
 //! stretch, from reading to verified bytes. The results are passed on in order. Memory: the stretches in flight, as
 //! many as the budget of the host allows.
+//!
+//! A caller with a budget of its own reads numbered stretches one by one, on threads of its own: [`Reader::stretch`].
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,8 +22,18 @@ use crate::id::ChunkId;
 use crate::index::Location;
 use crate::pack::{Coalesce, Extent, coalesce};
 
-/// Bytes of content after which a stretch ends, with the current frame.
-const STRETCH_BYTES: u64 = 4 << 20;
+/// Most bytes of content after which a stretch ends, with the current frame, and fewest where memory is short.
+const STRETCH_BYTES_MAX: u64 = 4 << 20;
+const STRETCH_BYTES_MIN: u64 = 1 << 20;
+/// So many stretches are wanted in flight before they become longer.
+const STRETCHES_WANTED: u64 = 8;
+
+/// How the reads of a numbered stretch are joined: others read more of the same file meanwhile, so that a second request
+/// costs less than a gap, which holds files that were put side by side.
+const NUMBERED: Coalesce = Coalesce {
+    gap_bytes_max: 128 << 10,
+    ..Coalesce::FAR
+};
 
 /// Consecutive chunks of a content.
 #[derive(Default)]
@@ -62,65 +74,153 @@ impl Stored {
     }
 }
 
-/// Passes the verified bytes of `content` in `range` to `write`, first to last. Returns their number.
-///
-/// # Errors
-/// Not found and corrupt as for [`Reader`]; interrupted, when the host is asked to stop; those of `write`.
-pub(crate) fn ordered(
-    reader: &Reader<'_>,
-    content: &Content,
-    range: &Range<u64>,
-    write: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<u64> {
-    let (coalesce, workers, ahead) = bounds(reader);
-    std::thread::scope(|scope| {
-        let (jobs, queue) = bounded::<Job>(ahead);
-        let mut line = Line {
-            reader,
-            jobs: Some(jobs),
-            lives: Arc::default(),
-            waiting: VecDeque::new(),
+impl Reader<'_> {
+    /// Passes the verified bytes of `content` in `range` to `write`, first to last, with about `memory_bytes` of memory.
+    /// Reads and decodes ahead on several threads. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// Not found and corrupt as for [`Reader`]; interrupted, when the host is asked to stop; those of `write`.
+    pub fn read_in_order(
+        &self,
+        content: &Content,
+        range: &Range<u64>,
+        memory_bytes: u64,
+        write: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        let reader = self;
+        let Bounds {
+            coalesce,
+            workers,
             ahead,
-            written: 0,
-            write,
-        };
+            stretch_bytes,
+        } = Bounds::new(reader, memory_bytes);
+        if range.end.min(content.size).saturating_sub(range.start) <= stretch_bytes {
+            return reader.read_at_once(content, range, coalesce, write);
+        }
+        std::thread::scope(|scope| {
+            let (jobs, queue) = bounded::<Job>(ahead);
+            let mut line = Line {
+                reader,
+                jobs: Some(jobs),
+                lives: Arc::default(),
+                waiting: VecDeque::new(),
+                ahead,
+                written: 0,
+                write,
+            };
+            let mut stretch = Stretch::default();
+            let mut started = 0;
+            let mut send = |line: &mut Line<'_, '_>, stretch: Stretch| {
+                // Threads start one by one, since a short range needs only one.
+                if started < workers {
+                    started += 1;
+                    let queue = queue.clone();
+                    scope.spawn(move || work(reader, coalesce, &queue));
+                }
+                line.send(stretch)
+            };
+            let planned = reader.chunks_in(content, range, &mut |id, start, len| {
+                let piece = Piece::of(reader, id, start, len, range)?;
+                if stretch.bytes >= stretch_bytes && stretch.ends_before(&piece) {
+                    send(&mut line, std::mem::take(&mut stretch))?;
+                }
+                stretch.push(piece);
+                Ok(())
+            });
+            planned
+                .and_then(|()| send(&mut line, stretch))
+                .and_then(|()| line.end())
+        })
+        .map_err(|error| reader.blame(error))
+    }
+
+    /// The same for a range that is one stretch, on this thread.
+    fn read_at_once(
+        &self,
+        content: &Content,
+        range: &Range<u64>,
+        coalesce: Coalesce,
+        write: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        self.store().host().check_stop()?;
         let mut stretch = Stretch::default();
-        let mut started = 0;
-        let mut send = |line: &mut Line<'_, '_>, stretch: Stretch| {
-            // Threads start one by one, since a short range needs only one.
-            if started < workers {
-                started += 1;
-                let queue = queue.clone();
-                scope.spawn(move || work(reader, coalesce, &queue));
-            }
-            line.send(stretch)
-        };
-        let planned = reader.chunks_in(content, range, &mut |id, start, len| {
-            let piece = Piece::of(reader, id, start, len, range)?;
-            if stretch.ends_before(&piece) {
-                send(&mut line, std::mem::take(&mut stretch))?;
-            }
-            stretch.push(piece);
+        let planned = self.chunks_in(content, range, &mut |id, start, len| {
+            stretch.push(Piece::of(self, id, start, len, range)?);
             Ok(())
         });
-        planned
-            .and_then(|()| send(&mut line, stretch))
-            .and_then(|()| line.end())
-    })
-    .map_err(|error| reader.blame(error))
+        let bytes = planned.and_then(|()| bytes_of(self, coalesce, &stretch));
+        let bytes = bytes.map_err(|error| self.blame(error))?;
+        write(&bytes)?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// Reads the stretch `number` of `content`, on this thread. Returns where it begins and its verified bytes.
+    ///
+    /// All readers find the same stretches, so that they can share them. Stretch `n` begins with the first frame that
+    /// begins at or after byte `n * len`, and ends where the next one begins. It is empty if there is no such frame before
+    /// byte `(n + 1) * len`; what is there belongs to an earlier stretch then.
+    ///
+    /// # Errors
+    /// Not found and corrupt as for [`Reader`].
+    pub fn stretch(&self, content: &Content, number: u64, len: u64) -> Result<(u64, Vec<u8>)> {
+        let from = number.saturating_mul(len);
+        let to = from.saturating_add(len);
+        let whole = 0..content.size;
+        let mut stretch = Stretch::default();
+        let mut start = None;
+        let mut before: Option<Piece> = None;
+        let mut is_done = false;
+        let planned = self.visit(content, &mut |id, depth, at, size| {
+            // The chunk before the stretch tells whether a frame begins there.
+            let is_near = !is_done && at.saturating_add(size) >= from;
+            if depth > 0 || !is_near {
+                return Ok(is_near);
+            }
+            let piece = Piece::of(self, id, at, size, &whole)?;
+            let last = stretch.pieces.last().or(before.as_ref());
+            let begins = last.is_none_or(|last| last.ends_before(&piece));
+            if begins && at >= from {
+                start.get_or_insert(at);
+                is_done = at >= to;
+            }
+            match start {
+                None => before = Some(piece),
+                Some(_) if is_done => {}
+                Some(_) => stretch.push(piece),
+            }
+            Ok(true)
+        });
+        let bytes = planned.and_then(|()| bytes_of(self, NUMBERED, &stretch));
+        let bytes = bytes.map_err(|error| self.blame(error))?;
+        Ok((start.unwrap_or(content.size), bytes))
+    }
 }
 
-/// How reads are joined, how many threads work, and how many stretches may be in flight.
-fn bounds(reader: &Reader<'_>) -> (Coalesce, usize, usize) {
-    let (coalesce, workers) = how(reader.store());
-    // Decoded bytes, stored bytes, and the frame in between.
-    let affordable = reader.store().host().memory_bytes / (3 * STRETCH_BYTES);
-    let affordable = usize::try_from(affordable).unwrap_or(usize::MAX).max(1);
-    (
-        coalesce,
-        workers.min(affordable),
-        (2 * workers).min(affordable),
-    )
+/// What a read in order may take.
+struct Bounds {
+    coalesce: Coalesce,
+    workers: usize,
+    /// Stretches that may be in flight.
+    ahead: usize,
+    stretch_bytes: u64,
+}
+
+impl Bounds {
+    fn new(reader: &Reader<'_>, memory_bytes: u64) -> Self {
+        let (coalesce, workers) = how(reader.store());
+        // Decoded bytes, stored bytes, and the frame in between.
+        let in_flight = memory_bytes / 3;
+        let stretch_bytes = in_flight / STRETCHES_WANTED;
+        let stretch_bytes = stretch_bytes.clamp(STRETCH_BYTES_MIN, STRETCH_BYTES_MAX);
+        let affordable = usize::try_from(in_flight / stretch_bytes).unwrap_or(usize::MAX);
+        let affordable = affordable.max(1);
+        Self {
+            coalesce,
+            workers: workers.min(affordable),
+            ahead: (2 * workers).min(affordable),
+            stretch_bytes,
+        }
+    }
 }
 
 /// Stretches that were sent and are not written yet, oldest first.
@@ -215,6 +315,11 @@ impl Piece {
         frame(self) == frame(other)
     }
 
+    /// Whether `next`, which follows, is in another frame. Chunks of zeros are in none.
+    fn ends_before(&self, next: &Self) -> bool {
+        self.location.is_none() || !self.is_in_frame_of(next)
+    }
+
     /// The wanted part of the chunk's bytes.
     fn cut<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         bytes.get(self.wanted.clone()).unwrap_or_default()
@@ -227,11 +332,11 @@ impl Stretch {
         self.pieces.push(piece);
     }
 
-    /// Whether `next` begins another stretch: this one is long enough, and `next` is in another frame.
+    /// Whether `next`, which follows, is in another frame.
     fn ends_before(&self, next: &Piece) -> bool {
-        let last = self.pieces.last();
-        self.bytes >= STRETCH_BYTES
-            && last.is_some_and(|last| last.location.is_none() || !last.is_in_frame_of(next))
+        self.pieces
+            .last()
+            .is_some_and(|last| last.ends_before(next))
     }
 
     /// Reads that cover all frames of the stretch.
@@ -263,7 +368,8 @@ fn bytes_of(reader: &Reader<'_>, coalesce: Coalesce, stretch: &Stretch) -> Resul
         }
     }
     let mut out = Vec::with_capacity(usize::try_from(stretch.bytes).unwrap_or_default());
-    let (mut decoder, mut raw) = (Decoder::new()?, Vec::new());
+    let spare = reader.spare().pop();
+    let (mut decoder, mut raw) = (spare.map_or_else(Decoder::new, Ok)?, Vec::new());
     for pieces in stretch.pieces.chunk_by(Piece::is_in_frame_of) {
         let location = pieces.first().and_then(|piece| piece.location);
         let stored = location.and_then(|at| reads.iter().find_map(|read| read.stored(&at)));
@@ -284,5 +390,6 @@ fn bytes_of(reader: &Reader<'_>, coalesce: Coalesce, stretch: &Stretch) -> Resul
             out.extend_from_slice(piece.cut(bytes));
         }
     }
+    reader.spare().push(decoder);
     Ok(out)
 }

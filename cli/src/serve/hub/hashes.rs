@@ -15,11 +15,10 @@ use sha2::{Digest, Sha256};
 use store::{Content, Reader, Result};
 
 use crate::serve::numbers::Numbers;
-use crate::serve::source;
 use crate::serve::text::{hex, is_hex};
 
-/// Bytes to read and hash at once.
-const PART_BYTES: u64 = 1 << 20;
+/// What the read of one file may take.
+const MEMORY_BYTES: u64 = 16 << 20;
 /// A text has no NUL in its first bytes; this is their number.
 pub(super) const HEAD_BYTES: usize = 512;
 /// Length of a line's checksum in hex digits.
@@ -176,22 +175,18 @@ fn compute(reader: &Reader<'_>, content: &Content, numbers: &Numbers) -> Result<
     let size = content.size;
     let mut git = git_hash(size);
     let mut sha256 = Sha256::new();
-    let mut is_binary = false;
-    let mut at = 0;
-    while at < size {
-        let bytes = source::read(reader, content, at, size, PART_BYTES)?;
-        if at == 0 {
-            is_binary = is_binary_head(&bytes);
-        }
-        git.update(&bytes);
-        sha256.update(&bytes);
-        at += bytes.len() as u64;
+    let mut head = None;
+    reader.read_in_order(content, &(0..size), MEMORY_BYTES, &mut |bytes| {
+        head.get_or_insert_with(|| is_binary_head(bytes));
+        git.update(bytes);
+        sha256.update(bytes);
         numbers.hashed_bytes.add(bytes.len() as u64);
-    }
+        Ok(())
+    })?;
     Ok(Hashes {
         git: hex(&git.finalize()),
         sha256: hex(&sha256.finalize()),
-        is_binary,
+        is_binary: head.unwrap_or(false),
     })
 }
 
