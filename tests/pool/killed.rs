@@ -182,8 +182,8 @@ fn what_somebody_did_after_the_kill_stays() {
         .flat_map(|kill| edits.iter().map(move |edit| (kill, edit)));
     for (at, (kill, edit)) in all.enumerate() {
         killed(&world, (&here, "."), kill);
-        // Longer than a step of the clock of files.
-        std::thread::sleep(Duration::from_millis(100));
+        // Longer than the times of one move may differ.
+        std::thread::sleep(Duration::from_millis(500));
         edit();
         let before = listed(&here);
         let finished = get(&world, (&here, "."));

@@ -24,8 +24,9 @@ use crate::host::walk::{Item, Stat, WalkOptions, walk};
 
 /// The file that lists what a room moves out: the room's note, then one entry per line.
 const MOVED: &str = "moved";
-/// The longest step of the clock that a file system takes times from.
-const STEP_NANOS: i128 = 10_000_000;
+/// How much later than the last move an entry may say that it was changed by it: the kernel takes the two times one after
+/// the other, from a clock with steps, and the process may be held up in between.
+const SLACK_NANOS: i128 = 250_000_000;
 
 /// An entry that is moved out of a room, as it was then.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
@@ -240,7 +241,7 @@ impl Out {
             }
             let path = path.join(std::ffi::OsStr::from_bytes(&moved.name));
             let is_as_it_was = there.is_ok_and(|(there, stat)| {
-                moved.is_like(&there) && nanos(stat.ctime) <= nanos(list.last) + STEP_NANOS
+                moved.is_like(&there) && nanos(stat.ctime) <= nanos(list.last) + SLACK_NANOS
             });
             if is_as_it_was && is_untouched(&path, list.begun) {
                 out.unchanged.push(moved);
