@@ -258,7 +258,11 @@ fn open(transfer: &Transfer, context: &Context) -> Result<Stores> {
         Side::Bundle(path) if transfer.request.dry_run && !path.exists() => context.nowhere()?,
         Side::Bundle(path) => {
             if !path.exists() {
-                store::check_destination(&from, &config::precious(), path, Vec::new)?;
+                let checked = store::check_destination(&from, &config::precious(), path, Vec::new);
+                // A file that is there now was made by another export, which checked the place.
+                if !path.exists() {
+                    checked?;
+                }
                 // An existing file means that something was exported, so the request is checked before the file is
                 // made.
                 store::check_selected(&from, &transfer.request)
