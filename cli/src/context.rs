@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use store::Who;
 use store::remote::{self, Objects, Prune};
-use store::{Error, Host, Kind, Result, Store};
+use store::{Error, ErrorKind, Host, Result, Store};
 
 use self::away::no_store;
 use crate::config::clusters::{self, Cluster};
@@ -144,7 +144,7 @@ impl Context {
     /// Opens the selected store. Returns `None` if the embedded store does not exist yet.
     pub(crate) fn open_if_made(&self) -> Result<Option<Store>> {
         match self.open() {
-            Err(error) if error.kind() == Kind::NotFound && self.place()?.embedded => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound && self.place()?.embedded => Ok(None),
             opened => opened.map(Some),
         }
     }
@@ -197,7 +197,7 @@ impl Context {
         let is_word = !named.contains(['/', ':', '.']);
         self.open_cluster(&plain)
             .map_err(|error| match error.kind() {
-                Kind::NotFound if is_word => self.config.no_cluster(named),
+                ErrorKind::NotFound if is_word => self.config.no_cluster(named),
                 _ => error,
             })
     }
@@ -242,7 +242,7 @@ impl Context {
     pub(crate) fn remote_at(&self, url: &str, profile: Option<&str>) -> Result<Arc<dyn Prune>> {
         self.remote_of(url, profile, false, &self.stop)
             .map_err(|error| match error.kind() {
-                Kind::NotFound if !is_bucket(url) => no_store(url, false),
+                ErrorKind::NotFound if !is_bucket(url) => no_store(url, false),
                 _ => error,
             })
     }
@@ -304,7 +304,7 @@ impl Context {
         let place = self.place()?;
         let opened = self.remote_of(&place.url, place.profile.as_deref(), create, stop);
         opened.map_err(|error| match error.kind() {
-            Kind::NotFound if !is_bucket(&place.url) => no_store(&place.url, place.embedded),
+            ErrorKind::NotFound if !is_bucket(&place.url) => no_store(&place.url, place.embedded),
             _ => error,
         })
     }

@@ -8,7 +8,7 @@ use store::index::check_segments;
 use store::log::witness;
 use store::read::Reader;
 use store::remote::Prune;
-use store::{Error, Kind, Remedy, Result, Store, View};
+use store::{Error, ErrorKind, Remedy, Result, Store, View};
 
 use crate::idle::Note;
 use crate::limits::Size;
@@ -136,7 +136,7 @@ fn check_packs(prune: &dyn Prune, usage: &Usage) -> Result<()> {
     for usage in missing {
         let key = pack_key(usage.pack);
         prune.size(&key).map_err(|error| match error.kind() {
-            Kind::NotFound => {
+            ErrorKind::NotFound => {
                 Error::corrupt(format!("{key}: is missing, and live versions need it"))
                     .hint(Remedy::VerifyThenPutOrDrop)
                     .because(error)

@@ -11,7 +11,7 @@ use store::format::Version;
 use store::graph::{Part, Seen, Unread, Visit, Walk};
 use store::index::{Index, Location, Marks, Position};
 use store::read::Reader;
-use store::{ChunkId, Error, Kind, Remedy, Result, Store, View};
+use store::{ChunkId, Error, ErrorKind, Remedy, Result, Store, View};
 
 /// The marks of one state, and what is needed to add marks.
 #[derive(Debug)]
@@ -171,7 +171,7 @@ impl Visit for Marker<'_> {
     /// Warns of a lost list of times, which is no part of a version's identity: what is left of the list helps nobody.
     /// Any other error ends the mark.
     fn unread(&self, what: Unread, error: Error) -> Result<()> {
-        if what != Unread::Times || error.kind() != Kind::Corrupt {
+        if what != Unread::Times || error.kind() != ErrorKind::Corrupt {
             return Err(error);
         }
         let lost = format!("times of a version are lost: {error}");
@@ -260,6 +260,6 @@ pub(crate) fn reached_by<'v>(
 pub(crate) fn may_be_moved(error: &Error) -> bool {
     matches!(
         error.kind(),
-        Kind::NotFound | Kind::Conflict | Kind::Corrupt
+        ErrorKind::NotFound | ErrorKind::Conflict | ErrorKind::Corrupt
     )
 }

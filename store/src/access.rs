@@ -14,7 +14,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{RefName, USES_PREFIX, parse_use_key, use_key};
 use crate::fs::write_atomically;
 use crate::id::VersionId;
@@ -93,7 +93,7 @@ fn is_settled(touched: &Result<()>) -> bool {
         Ok(()) => true,
         Err(error) => matches!(
             error.kind(),
-            Kind::Denied | Kind::Unsupported | Kind::InvalidInput
+            ErrorKind::Denied | ErrorKind::Unsupported | ErrorKind::InvalidInput
         ),
     }
 }

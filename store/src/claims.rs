@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 pub use self::beating::Beating;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     Beat, ClaimPart, Claimed, Ended, Who, claim_key, claim_prefix, parse_claim_key,
 };
@@ -153,7 +153,7 @@ impl Claims {
 
     fn read(&self, part: ClaimPart) -> Result<Option<Bytes>> {
         match self.remote.get(&claim_key(self.id, part)) {
-            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             read => read.map(Some),
         }
     }
@@ -253,7 +253,7 @@ impl Claim {
             .size(&claim_key(self.id, ClaimPart::Claim(number)))
         {
             Ok(_) => Ok(true),
-            Err(error) if error.kind() == Kind::NotFound => Ok(false),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         };
         let next = self.number.checked_add(1);

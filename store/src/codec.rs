@@ -453,7 +453,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
 
     fn random(len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
@@ -520,7 +520,7 @@ mod tests {
             let mut out = Vec::new();
             match Decoder::new().unwrap().decode_plain("frame", &frame, raw_len, &mut out) {
                 Ok(found) => prop_assert_eq!(found.len(), raw_len as usize),
-                Err(error) => prop_assert!(matches!(error.kind(), Kind::Corrupt | Kind::Unsupported)),
+                Err(error) => prop_assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)),
             }
             prop_assert!(out.capacity() <= raw_len as usize);
         }
@@ -578,14 +578,14 @@ mod tests {
         for len in 0..frame.len() {
             assert_eq!(
                 refused(&frame[..len], 200_000).kind(),
-                Kind::Corrupt,
+                ErrorKind::Corrupt,
                 "cut to {len} bytes"
             );
         }
         for wrong in [0, 1, 199_999, 200_001] {
             assert_eq!(
                 refused(&frame, wrong).kind(),
-                Kind::Corrupt,
+                ErrorKind::Corrupt,
                 "raw length {wrong}"
             );
         }
@@ -639,7 +639,7 @@ mod tests {
     fn unknown_codecs_are_unsupported_by_name() {
         for (codec, name) in [(4, "4"), (255, "255")] {
             let error = refused(&[codec, 0], 1);
-            assert_eq!(error.kind(), Kind::Unsupported);
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
             assert_eq!(
                 error.to_string(),
                 format!("frame 3: codec {name} is not known here")

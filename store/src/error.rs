@@ -14,7 +14,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What the caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum ErrorKind {
     /// The named thing does not exist: name another one.
     NotFound,
     /// Somebody else was first, or the destination is in use: decide and try again.
@@ -41,7 +41,7 @@ pub enum Kind {
 pub struct Error(Box<Inner>);
 
 struct Inner {
-    kind: Kind,
+    kind: ErrorKind,
     message: String,
     details: Vec<String>,
     missing: Option<String>,
@@ -54,14 +54,14 @@ macro_rules! constructors {
     ($($(#[$doc:meta])* $name:ident => $kind:ident;)*) => {$(
         $(#[$doc])*
         pub fn $name(message: impl Into<String>) -> Self {
-            Self::new(Kind::$kind, message)
+            Self::new(ErrorKind::$kind, message)
         }
     )*};
 }
 
 impl Error {
     /// Creates an error of `kind`. `message` is in lower case and has no full stop.
-    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
             message: message.into(),
@@ -74,34 +74,34 @@ impl Error {
     }
 
     constructors! {
-        /// See [`Kind::NotFound`].
+        /// See [`ErrorKind::NotFound`].
         not_found => NotFound;
-        /// See [`Kind::Conflict`].
+        /// See [`ErrorKind::Conflict`].
         conflict => Conflict;
-        /// See [`Kind::Corrupt`].
+        /// See [`ErrorKind::Corrupt`].
         corrupt => Corrupt;
-        /// See [`Kind::Unsupported`].
+        /// See [`ErrorKind::Unsupported`].
         unsupported => Unsupported;
-        /// See [`Kind::Denied`].
+        /// See [`ErrorKind::Denied`].
         denied => Denied;
-        /// See [`Kind::Unavailable`].
+        /// See [`ErrorKind::Unavailable`].
         unavailable => Unavailable;
-        /// See [`Kind::InvalidInput`].
+        /// See [`ErrorKind::InvalidInput`].
         invalid => InvalidInput;
-        /// See [`Kind::Partial`].
+        /// See [`ErrorKind::Partial`].
         partial => Partial;
-        /// See [`Kind::Interrupted`].
+        /// See [`ErrorKind::Interrupted`].
         interrupted => Interrupted;
     }
 
     /// Wraps an error of the operating system about `path`; its error code determines the kind.
     pub fn io(doing: &str, path: impl AsRef<Path>, source: std::io::Error) -> Self {
         let kind = match source.kind() {
-            std::io::ErrorKind::NotFound => Kind::NotFound,
+            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
             std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
-                Kind::Denied
+                ErrorKind::Denied
             }
-            _ => Kind::Io,
+            _ => ErrorKind::Io,
         };
         let error = Self::new(kind, format!("{doing} {}", path.as_ref().display()));
         let error = match source.kind() {
@@ -156,7 +156,7 @@ impl Error {
     }
 
     /// Returns what the caller can do about the error.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
@@ -169,7 +169,7 @@ impl Error {
     pub fn is_full(&self) -> bool {
         // An error of any other kind leaves the outcome unknown, even if a full disk is among its causes.
         let mut cause = match self.kind() {
-            Kind::Io => std::error::Error::source(self),
+            ErrorKind::Io => std::error::Error::source(self),
             _ => None,
         };
         while let Some(error) = cause {
@@ -186,7 +186,11 @@ impl Error {
     pub fn is_damage(&self) -> bool {
         matches!(
             self.kind(),
-            Kind::Corrupt | Kind::NotFound | Kind::Unsupported | Kind::InvalidInput | Kind::Io
+            ErrorKind::Corrupt
+                | ErrorKind::NotFound
+                | ErrorKind::Unsupported
+                | ErrorKind::InvalidInput
+                | ErrorKind::Io
         )
     }
 
@@ -242,7 +246,7 @@ mod tests {
         let cause = std::io::Error::from_raw_os_error(28);
         let error = Error::io("write", "/data/x", cause).within("put project/a/b");
         assert_eq!(error.to_string(), "put project/a/b: write /data/x");
-        assert_eq!((error.kind(), error.is_full()), (Kind::Io, true));
+        assert_eq!((error.kind(), error.is_full()), (ErrorKind::Io, true));
         assert_eq!(
             error.remedy(),
             Some(&Remedy::from(

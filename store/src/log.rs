@@ -9,7 +9,7 @@
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     Change, EntryText, LOG_ENTRY_BYTES_MAX, LogEntry, Newest, State, Who, log_group_prefix, log_key,
 };
@@ -130,7 +130,7 @@ fn read_on(remote: &dyn Read, state: &mut State, began: u64) -> Result<Vec<LogEn
         let keys: Vec<_> = numbers.map(log_key).collect();
         let found = match remote.get_run(&keys) {
             // The entries before the damaged one can still be read.
-            Err(error) if error.kind() == Kind::Corrupt && asked > 1 => {
+            Err(error) if error.kind() == ErrorKind::Corrupt && asked > 1 => {
                 asked = 1;
                 continue;
             }
@@ -140,7 +140,7 @@ fn read_on(remote: &dyn Read, state: &mut State, began: u64) -> Result<Vec<LogEn
         for bytes in found {
             let number = state.number + 1;
             let (entry, text) = match LogEntry::decode_text(number, &bytes) {
-                Err(error) if error.kind() == Kind::Corrupt => {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
                     let bytes = remote.get(&log_key(number)).map_err(|_| error)?;
                     LogEntry::decode_text(number, &bytes).map_err(damaged)?
                 }
@@ -267,7 +267,7 @@ fn newest(remote: &dyn Read, state: &State) -> Result<Option<EntryText>> {
 pub fn confirm(remote: &dyn Write, number: u64) -> Result<()> {
     let key = log_key(number);
     let bytes = remote.get(&key).map_err(|error| match error.kind() {
-        Kind::NotFound => missing(number, "the state after it is known"),
+        ErrorKind::NotFound => missing(number, "the state after it is known"),
         _ => error,
     })?;
     LogEntry::decode(number, &bytes).map_err(damaged)?;
@@ -353,7 +353,7 @@ fn encoded(entry: &LogEntry, before: Option<&[u8]>) -> Result<Bytes> {
 fn is_final(error: &Error) -> bool {
     matches!(
         error.kind(),
-        Kind::Corrupt | Kind::Unsupported | Kind::Denied | Kind::InvalidInput
+        ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::Denied | ErrorKind::InvalidInput
     )
 }
 
@@ -361,9 +361,9 @@ fn is_final(error: &Error) -> bool {
 /// the call returns does not appear there later.
 fn had_no_effect(remote: &dyn Read, key: &str, error: &Error) -> bool {
     match error.kind() {
-        Kind::Denied | Kind::Unsupported | Kind::InvalidInput => true,
-        Kind::Io | Kind::NotFound => {
-            matches!(remote.size(key), Err(error) if error.kind() == Kind::NotFound)
+        ErrorKind::Denied | ErrorKind::Unsupported | ErrorKind::InvalidInput => true,
+        ErrorKind::Io | ErrorKind::NotFound => {
+            matches!(remote.size(key), Err(error) if error.kind() == ErrorKind::NotFound)
         }
         _ => false,
     }
@@ -372,7 +372,7 @@ fn had_no_effect(remote: &dyn Read, key: &str, error: &Error) -> bool {
 /// Reads the entry with this number. Damage counts only if two reads find it: the first answer may have been cut short.
 fn read_entry(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
     match read_entry_once(remote, number) {
-        Err(error) if error.kind() == Kind::Corrupt => {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
             read_entry_once(remote, number).map_err(damaged)
         }
         read => read,
@@ -382,7 +382,7 @@ fn read_entry(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
 fn read_entry_once(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
     match remote.get(&log_key(number)) {
         Ok(bytes) => LogEntry::decode(number, &bytes).map(Some),
-        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -394,7 +394,7 @@ fn read_entry_once(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
 /// When the store does not answer.
 pub(crate) fn another_at(remote: &dyn Read, number: u64, id: EntryId) -> Result<Option<EntryId>> {
     let there = match read_entry(remote, number) {
-        Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) => None,
+        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => None,
         there => there?,
     };
     let Some(there) = there.filter(|there| there.lost.is_none() && !filler::is_one(there)) else {
@@ -416,9 +416,9 @@ fn exists(remote: &dyn Read, key: &str) -> Result<bool> {
     match remote.size(key) {
         Ok(_) => Ok(true),
         Err(error) => match error.kind() {
-            Kind::NotFound => Ok(false),
+            ErrorKind::NotFound => Ok(false),
             // There is something under the key.
-            Kind::Corrupt => Ok(true),
+            ErrorKind::Corrupt => Ok(true),
             _ => Err(error),
         },
     }
@@ -427,7 +427,7 @@ fn exists(remote: &dyn Read, key: &str) -> Result<bool> {
 /// Adds the hint for an entry that exists and is not what was written.
 fn damaged(error: Error) -> Error {
     match error.kind() {
-        Kind::Corrupt => error.hint(Remedy::RepairLog),
+        ErrorKind::Corrupt => error.hint(Remedy::RepairLog),
         _ => error,
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Change, Namespace, Policy, RefName, State, Version};
 use crate::graph::reach::Reach;
 use crate::id::CommitId;
@@ -81,7 +81,7 @@ impl Over {
         } = *self;
         let least = if self.is_least { "at least " } else { "" };
         Error::new(
-            Kind::Denied,
+            ErrorKind::Denied,
             format!(
                 "{namespace}: its quota is {}, it uses {}, and this adds {least}{}",
                 Size(quota),

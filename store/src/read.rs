@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bytes::Bytes;
 
 use crate::codec::{Decoder, copy_raw};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     Content, ListNode, Node, RefName, RefSpec, TreeEntry, Version, decode_tree, pack_key,
 };
@@ -125,7 +125,7 @@ impl<'s> Reader<'s> {
         let view = self.view();
         let found = match view.index.find(id) {
             // A segment that is read in place may be deleted meanwhile.
-            Err(error) if error.kind() == Kind::NotFound => None,
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
             found => found?,
         };
         if let Some(location) = found {
@@ -143,7 +143,7 @@ impl<'s> Reader<'s> {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let lives = |(name, number): &(RefName, u64)| {
             let found = state.version(name, Some(*number));
-            !found.is_err_and(|error| error.kind() == Kind::NotFound)
+            !found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
         };
         let is_live = match asked.as_slice() {
             [] => state.number == self.began,
@@ -166,7 +166,7 @@ impl<'s> Reader<'s> {
 
     /// Returns the error about a damaged segment, if one can have caused `error`.
     pub(crate) fn blame(&self, error: Error) -> Error {
-        if !matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) {
+        if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) {
             return error;
         }
         let view = self.view();
@@ -187,7 +187,7 @@ impl<'s> Reader<'s> {
         let mut is_settled = false;
         loop {
             let error = match read(&location) {
-                Err(error) if error.kind() == Kind::NotFound => error,
+                Err(error) if error.kind() == ErrorKind::NotFound => error,
                 outcome => return outcome.map_err(|error| self.blame(error)),
             };
             if is_settled {
@@ -448,7 +448,7 @@ impl<'s> Reader<'s> {
         let mut view = View::clone(&self.view());
         match self.store.refresh(&mut view) {
             // Nothing behind a damaged entry can be known, so a missing object stays missing.
-            Err(error) if error.kind() == Kind::Corrupt => return Ok(self.view()),
+            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(self.view()),
             refreshed => drop(refreshed?),
         }
         let view = Arc::new(view);

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::error::{Kind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::format::{Change, LogEntry, PackHeader, PackTable, State};
 use crate::id::{PackId, PassId, SegmentId};
 use crate::index::Index;
@@ -307,7 +307,7 @@ impl<'p> Session<'p> {
         } = written;
         loop {
             match self.store.open_index(state, index) {
-                Err(error) if error.kind() == Kind::NotFound => {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
                     let entries = log::read_after(self.store.remote().as_ref(), state)?;
                     if entries.is_empty() {
                         return Err(error);
@@ -329,7 +329,7 @@ impl<'p> Session<'p> {
         }
         let index = match self.store.open_index(state, before) {
             // A collector was faster: this state is outdated already.
-            Err(error) if error.kind() == Kind::NotFound => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             index => index?,
         };
         let view = View {

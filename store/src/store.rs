@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::chunk::Chunker;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     ChunkerParams, Cut, FORMAT_KEY, Format, Policy, Provenance, State, Who, log_key,
 };
@@ -184,12 +184,12 @@ impl Store {
     /// As [`Self::open`].
     pub fn open_or_init(remote: Arc<dyn Write>, host: Host) -> Result<Self> {
         match Self::open(Arc::clone(&remote), host.clone()) {
-            Err(error) if error.kind() == Kind::NotFound => {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
                 match Self::init(Arc::clone(&remote), host.clone()) {
-                    Err(first) if first.kind() == Kind::Conflict => {
+                    Err(first) if first.kind() == ErrorKind::Conflict => {
                         match Self::open(remote, host) {
                             // The process that makes the store has not finished: a bundle has one writer.
-                            Err(error) if error.kind() == Kind::NotFound => Err(first),
+                            Err(error) if error.kind() == ErrorKind::NotFound => Err(first),
                             opened => opened,
                         }
                     }

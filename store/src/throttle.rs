@@ -104,7 +104,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
     use crate::format::Who;
 
     /// A clock that only moves by sleeping.
@@ -156,6 +156,6 @@ mod tests {
         let mut slow = Throttle::with(Slept(Duration::ZERO), Some(1));
         slow.pass(1 << 20, &host(true)).unwrap();
         let error = slow.pass(1, &host(true)).unwrap_err();
-        assert_eq!(error.kind(), Kind::Interrupted);
+        assert_eq!(error.kind(), ErrorKind::Interrupted);
     }
 }

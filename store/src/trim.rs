@@ -9,7 +9,7 @@ mod edit;
 mod frees;
 
 use crate::codec::LEVEL;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     Change, Content, Extra, FrameKind, Id, Keep, RefName, Root, Side, Sides, Time, TimesEncoder,
     TreeEntry, Version,
@@ -192,7 +192,7 @@ fn warn_of_unknown(store: &Store, request: &TrimRequest, number: u64, version: &
     let kinds = version.sides.others().map(|side| side.kind.as_str());
     let kinds: Vec<&str> = kinds.filter(|kind| !is_known(kind)).collect();
     if !kinds.is_empty() {
-        store.warn(Error::new(Kind::Unsupported, format!(
+        store.warn(Error::new(ErrorKind::Unsupported, format!(
             "{}@{number}: {} were kept beside its tree by a newer program, and are not beside the new one",
             request.target,
             kinds.join(" and ")
@@ -250,7 +250,7 @@ impl Writer<'_> {
             match self.kept(reader, steps, keep, version) {
                 Ok(side) => sides = side.into_iter().fold(sides, Sides::with),
                 // As with times: the tree is as whole without the list.
-                Err(error) if error.kind() == Kind::Corrupt => {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
                     self.store.warn_of_part(Error::corrupt(format!(
                         "the {keep} of {}@{number} are lost, and the new version has none: {error}",
                         request.target

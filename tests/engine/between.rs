@@ -15,7 +15,7 @@ use store::log;
 use store::pack::{EncodedFrame, PackWriter, SegmentBuilder, WrittenPack};
 use store::remote::testing::scripted::{Scripted, Step, When};
 use store::remote::{Prune, Read, Write};
-use store::{ChunkId, Kind, PackId, Result};
+use store::{ChunkId, ErrorKind, PackId, Result};
 use support::trees;
 
 use crate::collect::{eager, run};
@@ -109,7 +109,7 @@ fn made(remote: &dyn Read) -> Provenance {
 fn exists(remote: &dyn Read, pack: PackId) -> bool {
     match remote.size(&pack_key(pack)) {
         Ok(_) => true,
-        Err(error) if error.kind() == Kind::NotFound => false,
+        Err(error) if error.kind() == ErrorKind::NotFound => false,
         Err(error) => panic!("{error:?}"),
     }
 }
@@ -380,7 +380,7 @@ fn a_sparse_pack_with_a_flipped_bit_is_named_and_stays() {
     bytes[place.frame_offset as usize + 1 + place.offset as usize] ^= 1;
     remote.put(&key, bytes.into()).unwrap();
     let error = run(&world, &remote, &eager()).unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     assert!(
         format!("{error:?}").contains(&place.pack.to_string()),
         "{error:?}"

@@ -16,7 +16,7 @@ use store::format::{
     Change, FORMAT_KEY, PackKind, State, checkpoint_key, log_key, pack_key, segment_key,
 };
 use store::remote::{Objects, Prune, Read, Write};
-use store::{Error, Kind, Result, Store, Unwatched, get, log, refs};
+use store::{Error, ErrorKind, Result, Store, Unwatched, get, log, refs};
 
 use crate::collect::eager;
 use crate::damaged::{objects, truncate, verify_target};
@@ -157,11 +157,11 @@ fn a_missing_pack() {
     assert_eq!(report.findings[0].what, "is missing");
     for version in VERSIONS {
         let error = broken.get(version).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt, "{version}: {error:?}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{version}: {error:?}");
         assert!(format!("{error:?}").contains(&key), "{version}: {error:?}");
     }
     let error = broken.collect_fails();
-    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     assert!(error.to_string().contains(&key), "{error:?}");
     // A repair records what is lost. The collector treats that as damage until the versions are dropped.
     let repaired = broken.repair();
@@ -170,7 +170,7 @@ fn a_missing_pack() {
         (1, 0)
     );
     let error = broken.collect_fails();
-    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     for version in VERSIONS {
         let spec = spec(version);
         let number = refs::number(&broken.store, &spec).unwrap();
@@ -268,11 +268,11 @@ fn a_half_written_segment() {
     assert!(objects(&report).contains(&key.as_str()), "{report:#?}");
     for version in VERSIONS {
         let error = broken.get(version).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt, "{version}: {error:?}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{version}: {error:?}");
         assert!(format!("{error:?}").contains(&key), "{version}: {error:?}");
     }
     let error = broken.collect_fails();
-    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     assert!(format!("{error:?}").contains(&key), "{error:?}");
     let repaired = broken.repair();
     assert_eq!(repaired.segments_dropped.len(), 1);

@@ -9,7 +9,7 @@ use gc::{CollectReport, Request, collect};
 use jiff::{SignedDuration, Timestamp};
 use store::format::{Change, log_key};
 use store::remote::{Prune, Read};
-use store::{Kind, Result, Store};
+use store::{ErrorKind, Result, Store};
 use support::{effort, trees};
 
 use crate::stores::{noise, text};
@@ -299,19 +299,19 @@ fn meta_packs(remote: &dyn Read) -> Vec<String> {
 
 #[test]
 fn whatever_cannot_be_read_stops_it_by_name_before_anything_goes() {
-    type Damage = (&'static str, Kind, fn(&Arc<dyn Prune>) -> String);
+    type Damage = (&'static str, ErrorKind, fn(&Arc<dyn Prune>) -> String);
     let cases: [Damage; 6] = [
-        ("unreadable tree", Kind::Corrupt, |remote| {
+        ("unreadable tree", ErrorKind::Corrupt, |remote| {
             let pack = meta_packs(&**remote).remove(0);
             damage(remote, &pack, |bytes| bytes[88..128].fill(7));
             pack.rsplit('/').next().unwrap().to_owned()
         }),
-        ("missing metadata", Kind::Corrupt, |remote| {
+        ("missing metadata", ErrorKind::Corrupt, |remote| {
             let pack = meta_packs(&**remote).remove(0);
             remote.delete(std::slice::from_ref(&pack)).unwrap();
             pack.rsplit('/').next().unwrap().to_owned()
         }),
-        ("missing data", Kind::Corrupt, |remote| {
+        ("missing data", ErrorKind::Corrupt, |remote| {
             let meta = meta_packs(&**remote);
             let data = keys(&**remote, "packs")
                 .into_iter()
@@ -319,12 +319,12 @@ fn whatever_cannot_be_read_stops_it_by_name_before_anything_goes() {
             remote.delete(&[data.clone().unwrap()]).unwrap();
             data.unwrap()
         }),
-        ("missing segment", Kind::Corrupt, |remote| {
+        ("missing segment", ErrorKind::Corrupt, |remote| {
             let segment = keys(&**remote, "segments").remove(0);
             remote.delete(std::slice::from_ref(&segment)).unwrap();
             segment
         }),
-        ("flipped bit in a segment", Kind::Corrupt, |remote| {
+        ("flipped bit in a segment", ErrorKind::Corrupt, |remote| {
             let segment = keys(&**remote, "segments").remove(0);
             damage(remote, &segment, |bytes| {
                 let middle = bytes.len() / 2;
@@ -332,7 +332,7 @@ fn whatever_cannot_be_read_stops_it_by_name_before_anything_goes() {
             });
             segment
         }),
-        ("truncated log entry", Kind::Corrupt, |remote| {
+        ("truncated log entry", ErrorKind::Corrupt, |remote| {
             damage(remote, &log_key(2), |bytes| bytes.truncate(100));
             log_key(2)
         }),

@@ -11,7 +11,7 @@ use store::format::{Change, LOG_PREFIX, SegmentInfo, parse_pack_key, segment_key
 use store::host::stat_cache::SETTLED_SECS;
 use store::remote::testing::scripted::{Scripted, Step, When};
 use store::remote::{Objects, Prune};
-use store::{GetRequest, Kind, PackId, SegmentId, Store, Unwatched, get, log, put, refs};
+use store::{ErrorKind, GetRequest, PackId, SegmentId, Store, Unwatched, get, log, put, refs};
 use support::{assert_same_tree, trees};
 
 use crate::between::commit;
@@ -124,7 +124,7 @@ fn a_segment_that_is_gone_when_a_writer_looks_again_means_another_pass() {
         let scripted = Arc::new(Scripted::new(remote.clone(), script));
         let done = world.put(scripted, "two", REF);
         if is_damaged {
-            assert_eq!(done.unwrap_err().kind(), Kind::Corrupt);
+            assert_eq!(done.unwrap_err().kind(), ErrorKind::Corrupt);
             assert_eq!(
                 log::load(&*remote).unwrap().number,
                 number + 1,

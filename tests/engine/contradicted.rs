@@ -13,7 +13,7 @@ use store::format::{
 use store::remote::testing::faulty::{Faults, Faulty};
 use store::remote::testing::scripted::{Scripted, Step, When};
 use store::remote::{Prune, Read};
-use store::{Kind, PackId, Result, log};
+use store::{ErrorKind, PackId, Result, log};
 use support::trees;
 
 use crate::between::{collect_with, commit, pack_of, segment_over};
@@ -144,7 +144,7 @@ fn plans_that_come_to_nothing_are_made_again_for_five_minutes() {
     request.options.grace_secs = 3600;
     let (report, tries) = in_vain(&world, 0, 100, &request);
     let error = report.unwrap_err();
-    assert_eq!(error.kind(), Kind::Conflict, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
     assert!(error.to_string().contains("all of 3 plans"), "{error}");
     assert_eq!(tries, 3);
     // Earlier progress is kept.
@@ -207,7 +207,7 @@ fn beside_other_writers_a_store_of_a_single_one_is_not_collected() {
     let bytes = format.for_single_writer().encode().unwrap();
     remote.put(FORMAT_KEY, bytes.into()).unwrap();
     let error = run(&world, &remote, &eager()).unwrap_err();
-    assert_eq!(error.kind(), Kind::InvalidInput, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:?}");
     assert!(error.to_string().contains("single writer"), "{error}");
     let dry = Request {
         dry_run: true,
@@ -253,7 +253,11 @@ fn a_merge_that_finds_no_room_leaves_the_segments_as_they_are() {
         };
         let remote: Arc<dyn Prune> = Arc::new(Faulty::new(world.memory(), stuck));
         let error = run(&world, &remote, &request).unwrap_err();
-        assert_eq!(error.kind(), Kind::Unavailable, "{stop_after}: {error:?}");
+        assert_eq!(
+            error.kind(),
+            ErrorKind::Unavailable,
+            "{stop_after}: {error:?}"
+        );
     }
     let report = run(&world, &inner, &request).unwrap();
     assert!(!report.disk_full && !report.plan.merge.is_empty());

@@ -7,7 +7,7 @@ use std::path::Path;
 use store::GetRequest;
 use store::check::{Part, ReadData, RepairReport, RepairRequest, Subset, repair};
 use store::format::{Change, PackHeader, PackKind, PackTable, PackTrailer, pack_key, segment_key};
-use store::{ChunkId, Kind, Store, Unwatched, get};
+use store::{ChunkId, ErrorKind, Store, Unwatched, get};
 
 use crate::damaged::{
     Damaged, REF, flip, hit_paths, objects, pin_and_unpin, truncate, verify_target,
@@ -53,7 +53,7 @@ fn a_flipped_bit_in_data_is_found_by_reading_only_and_healed_by_the_originals() 
         &Unwatched,
     )
     .unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     assert!(
         format!("{error:?}").contains(&location.pack.to_string()),
         "{error:?}"
@@ -133,7 +133,7 @@ fn a_missing_pack_is_named_and_healed() {
             &Unwatched,
         )
         .unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
         let repaired = damaged.repair(false);
         assert_eq!(repaired.packs_condemned.len(), 1);
         assert_eq!(repaired.chunks_saved, 0);
@@ -267,9 +267,9 @@ fn a_damaged_log_entry_is_named_and_a_checkpoint_stands_in_for_it() {
     let report = damaged.verify(ReadData::Nothing);
     assert_eq!(objects(&report), [key]);
     let error = repair(&damaged.store, RepairRequest::default(), &Unwatched).unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt);
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
     let error = damaged.store.state().unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt);
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().starts_with(key), "{error}");
     flip(&damaged.object(key), 40);
     for _ in 0..64 {
@@ -329,7 +329,7 @@ fn only_what_a_ref_needs_is_verified_for_it() {
         assert_eq!(hit_paths(&verify(target).unwrap()), ["large"], "{target}");
     }
     let error = verify("project/demo/nothing").unwrap_err();
-    assert_eq!(error.kind(), Kind::NotFound);
+    assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn a_damaged_format_is_named_and_put_leaves_it_alone() {
     flip(&path, 30);
     let remote = std::sync::Arc::clone(damaged.store.remote());
     let error = Store::open(remote, crate::stores::host(damaged.dir.path())).unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt);
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("format: "), "{error}");
 }
 
@@ -388,7 +388,7 @@ fn a_put_beside_a_broken_segment_says_so() {
     truncate(&damaged.object(&key), 50);
     let asked = request(&damaged.source(), REF);
     let error = store::put(&damaged.store, &asked, &Unwatched).unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     assert!(error.to_string().contains(&key), "{error}");
 }
 

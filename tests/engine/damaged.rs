@@ -11,7 +11,7 @@ use store::format::{PackKind, Target, pack_key, segment_key};
 use store::index::Location;
 use store::read::Reader;
 use store::replicate::{Forgetful, RefStatus};
-use store::{Kind, Store, Unwatched, get, replicate};
+use store::{ErrorKind, Store, Unwatched, get, replicate};
 
 use crate::stores::{assert_same_tree, noise, put_tree, spec, store_in, text};
 
@@ -180,6 +180,6 @@ fn what_a_live_version_lacks_is_damage_for_a_replicator_too() {
         let RefStatus::Failed(error) = &report.refs[0].status else {
             panic!("{report:?}");
         };
-        assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     }
 }

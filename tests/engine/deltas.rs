@@ -9,7 +9,7 @@ use store::format::{pack_key, segment_key};
 use store::index::{Index, Location};
 use store::read::Reader;
 use store::remote::Prune;
-use store::{ChunkId, DeltaBase, Kind, PutReport, Store, Unwatched, put, refs};
+use store::{ChunkId, DeltaBase, ErrorKind, PutReport, Store, Unwatched, put, refs};
 
 use crate::collect::{eager, run};
 use crate::damaged::{hit_paths, verify_target};
@@ -226,7 +226,7 @@ fn a_base_is_found_by_the_name_of_a_tensor_or_by_its_place_and_where_one_says() 
     let mut request = request(&world.tree("from"), REF);
     request.delta_base = missing;
     let error = put(&world.open(remote.clone()).unwrap(), &request, &Unwatched).unwrap_err();
-    assert_eq!(error.kind(), Kind::NotFound);
+    assert_eq!(error.kind(), ErrorKind::NotFound);
     world.check(remote.clone(), "by name and place");
     is_clean(&world, &remote);
 }
@@ -315,7 +315,7 @@ fn a_damaged_base_is_named_with_the_frame_and_the_paths_that_it_hits() {
         "{hit:?}"
     );
     let error = world.get(&store, &format!("{REF}@2")).unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     // Good parts of the base are saved. Damaged parts also lose their deltas until they are put again.
     let request = RepairRequest {
         read_data: true,
@@ -338,7 +338,7 @@ fn a_damaged_base_is_named_with_the_frame_and_the_paths_that_it_hits() {
     let error = world
         .get(&world.open(remote.clone()).unwrap(), &format!("{REF}@2"))
         .unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     world.put(remote.clone(), "steps-0", OTHER).unwrap();
     is_clean(&world, &remote);
     world.check(remote.clone(), "the base was put again");
@@ -387,7 +387,10 @@ fn a_base_that_was_lost_comes_back_in_a_plain_frame() {
             mend(&world, &remote);
         }
         let store = world.open(remote.clone()).unwrap();
-        assert_eq!(world.get(&store, REF).unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(
+            world.get(&store, REF).unwrap_err().kind(),
+            ErrorKind::Corrupt
+        );
         // The automatic choice finds a base that is similar.
         put_as(&world, &remote, "steps-0", BASE, DeltaBase::Auto);
         is_whole(&world, &remote);
@@ -408,7 +411,10 @@ fn a_base_that_came_back_as_a_delta_is_stored_or_repaired_in_a_plain_frame() {
         bring(&world, &elsewhere, &remote, &latest(&[BASE]));
         assert!(deltas(&world, &remote, BASE) >= 2);
         let store = world.open(remote.clone()).unwrap();
-        assert_eq!(world.get(&store, REF).unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(
+            world.get(&store, REF).unwrap_err().kind(),
+            ErrorKind::Corrupt
+        );
         match repairs {
             true => mend(&world, &remote),
             false => put_as(&world, &remote, "steps-0", BASE, DeltaBase::Auto),

@@ -9,7 +9,7 @@ use store::format::{Change, LOG_PREFIX, Who};
 use store::read::Reader;
 use store::remote::Prune;
 use store::remote::testing::scripted::{Scripted, Step, When};
-use store::{ChunkId, DeltaBase, Kind, Store, Unwatched, put};
+use store::{ChunkId, DeltaBase, ErrorKind, Store, Unwatched, put};
 
 use crate::collect::{eager, run};
 use crate::deltas::{OTHER, REF, halved, is_clean, model, safetensors, trained, tree, weights};
@@ -148,7 +148,7 @@ fn a_delta_of_a_delta_and_one_of_nothing_are_offered_by_nobody() {
         match reader.meta_chunk(&ids[at]) {
             Ok(bytes) => assert_eq!((bytes, true), (all[at].clone(), is_offered)),
             Err(error) => {
-                assert_eq!(error.kind(), Kind::Corrupt);
+                assert_eq!(error.kind(), ErrorKind::Corrupt);
                 let base = [ids[1], nowhere][at - 2];
                 let words =
                     format!("is the difference to chunk {base}, which no live segment offers");

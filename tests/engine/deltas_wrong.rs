@@ -7,7 +7,7 @@ use store::format::{Change, PackHeader, pack_key};
 use store::read::Reader;
 use store::remote::Prune;
 use store::replicate::RefStatus;
-use store::{ChunkId, Error, GetRequest, Kind, PackId, Unwatched, cat, get};
+use store::{ChunkId, Error, ErrorKind, GetRequest, PackId, Unwatched, cat, get};
 
 use crate::collect::{eager, run};
 use crate::damaged::verify_target;
@@ -53,7 +53,7 @@ fn bases_of_too_many_bytes_are_refused_by_who_verifies_and_by_who_reads() {
     let (delta, pack) = upload(&store, &[(&bytes, &[base.as_slice(); 5])]);
     commit(&world, &remote, &[learn(), added, delta, file(REF, &bytes)]);
     for error in errors(&world, &remote, &ChunkId::of(&bytes)) {
-        assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
         let message = error.to_string();
         assert!(message.contains("at most 16777216 bytes"), "{message}");
         assert!(message.contains(&pack_key(pack)), "{message}");
@@ -93,7 +93,7 @@ fn a_base_that_decodes_to_other_bytes_is_blamed_by_everybody_and_its_delta_is_no
     let mut all = errors(&world, &remote, &id);
     all.push(run(&world, &remote, &eager()).unwrap_err());
     for (at, error) in all.into_iter().enumerate() {
-        assert_eq!(error.kind(), Kind::Corrupt, "{at}: {error:?}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{at}: {error:?}");
         let message = error.to_string();
         let frame = format!("{}: frame at offset {}", pack_key(own), PackHeader::LEN);
         let [base, needs] = [&pack_key(pack), &frame].map(|word| message.find(word));

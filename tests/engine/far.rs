@@ -10,7 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use store::format::{PACKS_PREFIX, RefSpec, SEGMENTS_PREFIX};
 use store::remote::{Created, ObjectInfo, Prune, Read, Upload, Write};
-use store::{GetRequest, Host, Kind, Node, Portions, Reader, Result, Store, Unwatched, cat, get};
+use store::{
+    ErrorKind, GetRequest, Host, Node, Portions, Reader, Result, Store, Unwatched, cat, get,
+};
 use support::assert_same_tree;
 
 use crate::stores::noise;
@@ -237,7 +239,7 @@ fn a_damaged_far_segment_is_named() {
         let remote = Counted::of(inner.clone());
         let store = fresh(&world, &remote, &format!("cache-{with}"));
         let error = cat_of(&store, "sub/7").unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
         assert!(error.to_string().contains(&key), "{error}");
     };
     // The fan-out and the rows.

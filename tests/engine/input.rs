@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use store::GetRequest;
-use store::{Error, Kind, Progress, PutReport, Result, Store, Unwatched, get, put};
+use store::{Error, ErrorKind, Progress, PutReport, Result, Store, Unwatched, get, put};
 use support::{assert_same_tree, effort};
 
 use crate::meddler::Meddler;
@@ -30,7 +30,7 @@ fn put_watched(store: &Store, source: &Path, progress: &dyn Progress) -> Result<
 }
 
 fn assert_changed(error: &Error, path: &Path) {
-    assert_eq!(error.kind(), Kind::Conflict, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
     let expected = format!("{}: it changed while it was read", path.display());
     assert_eq!(error.to_string(), expected);
     assert!(error.remedy().is_some());
@@ -141,7 +141,7 @@ fn a_directory_that_disappears() {
     let store = store_in(dir.path());
     let remove = || fs::remove_dir_all(source.join("later")).unwrap();
     let error = put_watched(&store, &source, &Meddler::in_the_walk(remove)).unwrap_err();
-    assert_eq!(error.kind(), Kind::NotFound, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error:?}");
     assert!(error.to_string().contains("source/later"), "{error}");
     assert_empty(&store);
     let report = put_tree(&store, &source, REF);

@@ -10,7 +10,7 @@ use store::inspect::{
     Aspect, Difference, Event, ListOptions, diff, diff_with_directory, growth, ls, summarize, usage,
 };
 use store::read::Reader;
-use store::{Kind, Store};
+use store::{ErrorKind, Store};
 
 use crate::stores::{noise, odd_tree, put_tree, shell, spec, store_in};
 
@@ -299,7 +299,7 @@ fn nothing_of_a_name_is_not_found() {
     ] {
         let target = Target::parse(target.as_bytes()).unwrap();
         let error = summarize(&reader, &target).unwrap_err();
-        assert_eq!(error.kind(), Kind::NotFound, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error:?}");
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use store::format::Who;
 use store::remote::testing::faulty::Faults;
 use store::remote::{Faulty, Prune};
-use store::{Host, Kind, Store};
+use store::{ErrorKind, Host, Store};
 use support::{Random, assert_same_tree, effort, trees};
 
 use crate::replicate::assert_sound;
@@ -118,7 +118,11 @@ fn operate(
         let tree = random.below(TREES).to_string();
         match world.put_with(&store, &tree, name) {
             Ok(report) => acknowledged.push(format!("{name}@{}", report.version.unwrap())),
-            Err(error) => assert_ne!(error.kind(), Kind::InvalidInput, "seed {seed}: {error:?}"),
+            Err(error) => assert_ne!(
+                error.kind(),
+                ErrorKind::InvalidInput,
+                "seed {seed}: {error:?}"
+            ),
         }
     }
     acknowledged
@@ -151,6 +155,6 @@ fn faults_of_one_host_are_not_those_of_another() {
     };
     let bad = Arc::new(Faulty::new(remote.clone(), bad));
     let good = Arc::new(Faulty::new(remote, Faults::default()));
-    assert_eq!(world.open(bad).unwrap_err().kind(), Kind::Unavailable);
+    assert_eq!(world.open(bad).unwrap_err().kind(), ErrorKind::Unavailable);
     world.open(good).unwrap();
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use store::format::{At, PACKS_PREFIX, Pattern, Policy, Rules, Scope};
 use store::remote::Prune;
 use store::replicate::{RefStatus, Selection};
-use store::{Kind, ReplicateRequest};
+use store::{ErrorKind, ReplicateRequest};
 
 use crate::replicate::{FAR, REF, all, assert_sound, bring, empty, latest, outcomes, run, world};
 use crate::stores::{name, noise};
@@ -119,7 +119,7 @@ fn what_neither_side_has_is_corrupt_by_name() {
     let RefStatus::Failed(error) = &report.refs[0].status else {
         panic!("{report:?}");
     };
-    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     assert!(
         error.to_string().starts_with(&format!(
             "{REF}@2: is damaged at the destination, as version 1"

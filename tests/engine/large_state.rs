@@ -7,7 +7,7 @@ use store::check::{ReadData, RepairRequest, repair};
 use store::format::{Change, Extra, RefName, Version, Who, checkpoint_key};
 use store::log;
 use store::remote::{Prune, Read};
-use store::{Kind, Store, Unwatched};
+use store::{ErrorKind, Store, Unwatched};
 use support::Random;
 
 use crate::collect::{eager, keys, run};
@@ -120,7 +120,7 @@ fn a_large_checkpoint_is_looked_up_where_it_is_and_written_in_layers() {
         assert_eq!(state.version(&name(100), None).unwrap().0, 3);
         assert_eq!(
             state.version(&name(7), None).unwrap_err().kind(),
-            Kind::NotFound
+            ErrorKind::NotFound
         );
         check(&open(), "a layer with what is gone");
         // The collector keeps the layers of other checkpoints.
@@ -167,7 +167,7 @@ fn damage_in_a_block_is_named_and_written_anew() {
         );
         for error in bad {
             let error = error.unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt);
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
             let start = format!("{key}: block at offset ");
             assert!(error.to_string().starts_with(&start), "{error}");
             assert_eq!(error.remedy(), Some(&store::Remedy::VerifyThenRepair));

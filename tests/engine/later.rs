@@ -11,7 +11,9 @@ use store::format::{
     pack_key, segment_key,
 };
 use store::remote::{Prune, Read};
-use store::{CommitId, Error, Kind, PutRequest, Result, Store, Unwatched, get, log, put, refs};
+use store::{
+    CommitId, Error, ErrorKind, PutRequest, Result, Store, Unwatched, get, log, put, refs,
+};
 use support::trees;
 
 use crate::collect::eager;
@@ -108,7 +110,7 @@ fn a_feature_that_is_learned_later_forbids_what_it_must_by_name() {
     let there = keys(&*remote);
     for (what, error) in written(&world, &remote) {
         let error = error.unwrap_or_else(|| panic!("{what}"));
-        assert_eq!(error.kind(), Kind::Unsupported, "{what}: {error:?}");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{what}: {error:?}");
         assert!(
             error
                 .to_string()
@@ -125,7 +127,7 @@ fn a_feature_that_is_learned_later_forbids_what_it_must_by_name() {
     let error = log::commit(&*remote, &mut before, &Who::default(), &mut |_, _| {
         Ok(vec![pin.clone()])
     });
-    assert_eq!(error.unwrap_err().kind(), Kind::Unsupported);
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(keys(&*remote), there);
 }
 
@@ -150,7 +152,7 @@ fn what_this_program_cannot_read_is_no_damage() {
         ));
         for (what, error) in errors {
             let error = error.unwrap_or_else(|| panic!("{what}"));
-            assert_eq!(error.kind(), Kind::Unsupported, "{what}: {error:?}");
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{what}: {error:?}");
             let expected = format!("{}: {told}", log_key(entry.number));
             assert_eq!(error.to_string(), expected, "{what}");
             assert_eq!(
@@ -257,7 +259,7 @@ fn side_objects_of_an_unknown_kind_survive_collecting_pushing_and_repairing() {
             .is_empty()
     );
     let error = collect(&reopened(), &*there, &eager()).unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
 }
 
 /// Adds a second version that equals the first except for `change`.

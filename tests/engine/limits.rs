@@ -176,6 +176,10 @@ fn a_dry_run_counts_what_is_there_towards_a_quota() {
             ..crate::stores::request(&world.tree("in"), "project/small/data")
         };
         let error = store::put(&store, &request, &store::Unwatched).unwrap_err();
-        assert_eq!(error.kind(), store::Kind::Denied, "{dry_run}: {error:?}");
+        assert_eq!(
+            error.kind(),
+            store::ErrorKind::Denied,
+            "{dry_run}: {error:?}"
+        );
     }
 }

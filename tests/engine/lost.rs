@@ -13,7 +13,7 @@ use store::inspect::usage;
 use store::read::Reader;
 use store::refs::drop_versions;
 use store::remote::{Objects, Prune, Write};
-use store::{ChunkId, Kind, Remedy, Store, Unwatched, get};
+use store::{ChunkId, ErrorKind, Remedy, Store, Unwatched, get};
 
 use crate::collect::eager;
 use crate::damaged::{Damaged, REF, flip, objects, pin_and_unpin};
@@ -70,10 +70,10 @@ fn a_lost_log_stops_who_deletes_and_who_writes_and_not_who_reads() {
     put_tree(&damaged.store, &later, "project/demo/later");
     fs::rename(damaged.object("log"), damaged.dir.path().join("log")).unwrap();
     let before = inventory(&damaged);
-    assert_eq!(collect(&damaged).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(collect(&damaged).unwrap_err().kind(), ErrorKind::Corrupt);
     let asked = request(&later, "project/demo/later");
     let error = store::put(&damaged.store, &asked, &Unwatched).unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     assert_eq!(inventory(&damaged), before);
     let out = damaged.dir.path().join("out");
     get_to(&damaged.store, REF, &out).unwrap();
@@ -101,7 +101,7 @@ fn a_damaged_entry_is_put_back_by_a_repair_and_costs_nothing() {
         }
         let key = log_key(number);
         flip(&damaged.object(&key), 40);
-        assert_eq!(collect(&damaged).unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(collect(&damaged).unwrap_err().kind(), ErrorKind::Corrupt);
         let out = damaged.dir.path().join("out");
         get_to(&damaged.store, REF, &out).unwrap();
         assert_eq!(objects(&damaged.verify(ReadData::Nothing)), [key.as_str()]);
@@ -162,7 +162,7 @@ fn the_newest_entry_is_given_up_on_request_only() {
     put_tree(&damaged.store, &later, "project/demo/later");
     fs::write(damaged.object(&log_key(2)), b"").unwrap();
     let error = repair(&damaged.store, RepairRequest::default(), &Unwatched).unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt);
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert_eq!(error.remedy(), Some(&Remedy::AcceptLoss));
     let request = RepairRequest {
         accept_loss: true,
@@ -191,13 +191,13 @@ fn what_a_damaged_entry_may_have_set_is_not_called_missing() {
         &format!("{REF}@t0123456789ab"),
     ] {
         let error = get_to(&damaged.store, what, &out).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt, "{what}: {error:?}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
         assert!(error.to_string().contains(&key), "{what}: {error:?}");
         assert_eq!(error.remedy(), Some(&Remedy::RepairLog), "{what}");
     }
     // A missing path in a known version is certainly missing.
     let inside = get_to(&damaged.store, &format!("{REF}@1:nowhere"), &out);
-    assert_eq!(inside.unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(inside.unwrap_err().kind(), ErrorKind::NotFound);
     get_to(&damaged.store, REF, &out).unwrap();
 }
 
@@ -231,9 +231,9 @@ fn what_a_newer_program_wrote_is_not_damaged() {
     )
     .unwrap();
     let error = crate::damaged::verify_target(&damaged.store, ReadData::Nothing, None).unwrap_err();
-    assert_eq!(error.kind(), Kind::Unsupported);
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
     let error = repair(&damaged.store, RepairRequest::default(), &Unwatched).unwrap_err();
-    assert_eq!(error.kind(), Kind::Unsupported);
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn a_lost_segment_or_pack_of_a_live_version_is_corrupt_by_name() {
             get_to(&damaged.store, REF, &out).unwrap_err(),
             collect(&damaged).unwrap_err(),
         ] {
-            assert_eq!(error.kind(), Kind::Corrupt, "{lost}: {error:?}");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{lost}: {error:?}");
             assert!(format!("{error:?}").contains(&key), "{lost}: {error:?}");
         }
     }
@@ -270,7 +270,7 @@ fn a_flipped_bit_in_a_segment_is_named_or_does_not_matter() {
         flip(&path, at);
         let store = store_in(damaged.dir.path());
         if let Err(error) = get_to(&store, REF, &out) {
-            assert_eq!(error.kind(), Kind::Corrupt, "byte {at}: {error:?}");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at}: {error:?}");
             assert!(error.to_string().contains(&key), "byte {at}: {error:?}");
             refused += 1;
         } else if let [warning, ..] = store.warnings().as_slice() {
@@ -316,7 +316,7 @@ fn a_segment_under_the_name_of_another_is_refused() {
     fs::remove_file(&to).unwrap();
     fs::copy(&from, &to).unwrap();
     let error = store_in(damaged.dir.path()).view().unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     let told = format!("{second}: names itself segment ");
     assert!(error.to_string().contains(&told), "{error:?}");
 }
@@ -384,7 +384,7 @@ fn lost_times_cost_times_and_a_warning() {
         extra: Extra::new(),
     };
     crate::between::commit(damaged.store.remote().as_ref(), &[fileless]);
-    assert_eq!(takes().unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(takes().unwrap_err().kind(), ErrorKind::Corrupt);
     drop_versions(&damaged.store, &name("project/demo/fileless"), None).unwrap();
     let before = fs::metadata(out.join("large")).unwrap().modified().unwrap();
     assert!(

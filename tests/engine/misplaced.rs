@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use store::check::{ReadData, RepairRequest, repair};
 use store::format::{PackKind, checkpoint_key, log_key};
-use store::{Kind, Store, Unwatched};
+use store::{ErrorKind, Store, Unwatched};
 
 use crate::damaged::{Damaged, REF, objects, pin_and_unpin};
 use crate::lost::{collect, get_to};
@@ -59,7 +59,11 @@ fn what_is_no_file_or_far_too_large_is_damage_and_nobody_waits_for_it() {
                 (Ok(()), "entry") => continue,
                 (got, _) => got.unwrap_err(),
             };
-            assert_eq!(error.kind(), Kind::Corrupt, "{what} for {place}: {error:?}");
+            assert_eq!(
+                error.kind(),
+                ErrorKind::Corrupt,
+                "{what} for {place}: {error:?}"
+            );
             assert!(
                 format!("{error:?}").contains(&key),
                 "{what} for {place}: {error:?}"
@@ -87,14 +91,14 @@ fn an_entry_in_the_middle_that_is_no_entry_costs_nothing() {
             let warnings = damaged.store.warnings();
             assert!(warnings[0].text.contains(&key), "{what}: {warnings:?}");
             let error = collect(&damaged).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt, "{what}: {error:?}");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
             assert!(error.to_string().contains(&key), "{what}: {error:?}");
             assert_eq!(objects(&damaged.verify(ReadData::Nothing)), [key.as_str()]);
             let repaired = repair(&damaged.store, RepairRequest::default(), &Unwatched);
             if path.is_dir() {
                 // A directory may be somebody's, so nothing removes it, and the repair does not succeed.
                 let error = repaired.unwrap_err();
-                assert_eq!(error.kind(), Kind::Corrupt, "{what}: {error:?}");
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
                 assert!(error.to_string().contains(&key), "{what}: {error:?}");
                 fs::remove_dir_all(&path).unwrap();
                 damaged.repair(false);
@@ -128,7 +132,7 @@ fn a_repair_that_accepts_a_loss_says_first_what_is_in_its_way() {
     for dry_run in [true, false] {
         let request = RepairRequest { dry_run, ..request };
         let error = repair(&damaged.store, request, &Unwatched).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
         assert!(error.to_string().contains(&lost[0]), "{error:?}");
         assert_eq!(error.details(), [lost[1].clone()], "{error:?}");
         let hint = error.remedy().unwrap().to_string();
@@ -161,7 +165,7 @@ fn a_checkpoint_that_is_no_file_is_named_and_costs_nothing() {
         let repaired = repair(&damaged.store, RepairRequest::default(), &Unwatched);
         if path.is_dir() {
             let error = repaired.unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt, "{what}: {error:?}");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
             assert!(error.to_string().contains(&key), "{what}: {error:?}");
             fs::remove_dir_all(&path).unwrap();
         } else if path.exists() {
@@ -186,7 +190,7 @@ fn a_pack_or_segment_that_is_no_file_is_repaired_and_a_collector_goes_on() {
             let what = format!("{what} for {place}");
             if place == "segment" || !path.is_file() {
                 let error = collect(&damaged).unwrap_err();
-                assert_eq!(error.kind(), Kind::Corrupt, "{what}: {error:?}");
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
                 assert!(error.to_string().contains(&key), "{what}: {error:?}");
             }
             let report = damaged.verify(ReadData::Nothing);

@@ -15,7 +15,7 @@ use store::host::walk::WalkOptions;
 use store::inspect::{diff, diff_with_directory};
 use store::read::Reader;
 use store::remote::{Objects, Write};
-use store::{Kind, Store, Unwatched, get, put, refs};
+use store::{ErrorKind, Store, Unwatched, get, put, refs};
 use support::{Random, Seen, effort, seen};
 use tempfile::TempDir;
 
@@ -220,7 +220,7 @@ impl Run {
             .collect();
         let dropped = refs::drop_versions(&self.store, &name, number);
         if chosen.iter().any(|version| self.pinned.contains(version)) {
-            assert_eq!(dropped.unwrap_err().kind(), Kind::Conflict);
+            assert_eq!(dropped.unwrap_err().kind(), ErrorKind::Conflict);
             return;
         }
         assert_eq!(dropped.unwrap().versions, chosen);
@@ -236,7 +236,7 @@ impl Run {
                 &Unwatched,
             )
             .unwrap_err();
-            assert_eq!(error.kind(), Kind::NotFound);
+            assert_eq!(error.kind(), ErrorKind::NotFound);
         }
     }
 

@@ -11,7 +11,7 @@ use store::check::ReadData;
 use store::format::{Change, Content, Extra, Id, Side};
 use store::remote::Prune;
 use store::{
-    GetReport, GetRequest, Keep, Kind, PutReport, PutRequest, Result, TrimFilter, TrimRequest,
+    ErrorKind, GetReport, GetRequest, Keep, PutReport, PutRequest, Result, TrimFilter, TrimRequest,
     Unwatched, get, log, put, trim,
 };
 use support::trees;
@@ -156,7 +156,7 @@ fn what_is_kept_changes_no_id_and_is_something_new() {
     assert_eq!((changed.version, changed.unchanged), (Some(3), false));
     assert_eq!(id(&plain), id(&changed));
     let error = get_keeping(&world, &remote, &BOTH, &format!("{REF}@1"), "out").unwrap_err();
-    assert_eq!(error.kind(), Kind::NotFound);
+    assert_eq!(error.kind(), ErrorKind::NotFound);
     assert_eq!(error.to_string(), format!("{REF}@1: has no modes to keep"));
 }
 
@@ -252,7 +252,7 @@ fn a_list_that_does_not_fit_its_tree_is_damage() {
         );
         let out = format!("out-{number}");
         let error = get_keeping(&world, &remote, &[Keep::Modes], &target, &out).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
         assert!(!world.tree(&out).exists());
         get_keeping(&world, &remote, &[], &target, &out).unwrap();
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use store::format::State;
 use store::remote::Prune;
 use store::replicate::{Delete, RefStatus};
-use store::{Error, Kind, Remedy, ReplicateReport};
+use store::{Error, ErrorKind, Remedy, ReplicateReport};
 use support::trees;
 
 use crate::replicate::{FAR, REF, all, bring, empty, latest, outcomes, run};
@@ -77,7 +77,7 @@ fn two_sources_by_turns_are_told_of_each_other_and_make_no_version_each_time() {
     for _ in 0..3 {
         let report = run(&world, &one, &there, &latest(&[REF])).unwrap();
         let error = failure(&report);
-        assert_eq!(error.kind(), Kind::Conflict);
+        assert_eq!(error.kind(), ErrorKind::Conflict);
         let expected = format!(
             "{REF}@1: it was copied before as version 1, and version 2, which does not come from this source, was put after it"
         );
@@ -150,7 +150,7 @@ fn a_store_that_took_the_place_of_the_source_drops_nothing() {
     for dry_run in [true, false] {
         request.dry_run = dry_run;
         let error = run(&world, &other, &to, &request).unwrap_err();
-        assert_eq!(error.kind(), Kind::Conflict);
+        assert_eq!(error.kind(), ErrorKind::Conflict);
         assert!(
             error
                 .to_string()
@@ -181,7 +181,7 @@ fn a_source_that_lost_most_of_a_namespace_drops_nothing() {
     let mut request = all(&["project/a"]);
     request.delete = SURPLUS;
     let error = run(&world, &from, &to, &request).unwrap_err();
-    assert_eq!(error.kind(), Kind::Conflict);
+    assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(
         error
             .to_string()

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use store::read::Reader;
 use store::{
-    Class, Error, Kind, ProfileChoice, PutReport, PutRequest, Remedy, Store, Unwatched, put,
+    Class, Error, ErrorKind, ProfileChoice, PutReport, PutRequest, Remedy, Store, Unwatched, put,
 };
 use support::hub::{self, Generation, TOKEN};
 
@@ -145,7 +145,7 @@ fn a_token_in_a_file_fails_the_put_and_is_nowhere() {
     let store = store_in(dir.path());
     let refused = |target: &str| {
         let error = put(&store, &request(&dirty, target), &Unwatched).unwrap_err();
-        assert_eq!(error.kind(), Kind::Denied, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
         assert_eq!(
             error.details(),
             ["datasets/notes.txt: an access token of Hugging Face"]
@@ -198,7 +198,7 @@ fn private_credentials_are_refused_in_any_tree() {
         mode(path, 0o700);
         let mut request = request(&tree, "project/demo/tree");
         let error = put(&store, &request, &Unwatched).unwrap_err();
-        assert_eq!(error.kind(), Kind::Denied);
+        assert_eq!(error.kind(), ErrorKind::Denied);
         let details = error.details();
         assert!(
             details.len() == 1 && details[0].starts_with(path),
@@ -218,7 +218,7 @@ fn all_credentials_of_a_plain_tree_are_named_at_once_and_none_is_stored() {
     let found = plant_all(&tree);
     let mut request = request(&tree, "project/demo/tree");
     let error = put(&store, &request, &Unwatched).unwrap_err();
-    assert_eq!(error.kind(), Kind::Denied, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     let paths = error.details().iter();
     let paths: Vec<&str> = paths.filter_map(|line| line.split(": ").next()).collect();
     assert_eq!(paths, found, "{error:?}");
@@ -320,7 +320,7 @@ fn a_cache_that_does_not_fit_together_is_not_published() {
         break_it(&cache);
         let store = store_in(dir.path());
         let error = put(&store, &request(&home, "project/demo/home"), &Unwatched).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt, "{what}: {error:?}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
         assert!(error.to_string().contains(expected), "{what}: {error}");
         assert!(error.remedy().is_some(), "{what}");
         assert!(store.state().unwrap().refs.is_empty(), "{what}");

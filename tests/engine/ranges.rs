@@ -7,7 +7,7 @@ use std::sync::Arc;
 use store::format::{Node, RefSpec, pack_key};
 use store::read::Reader;
 use store::remote::Prune;
-use store::{Error, Host, Kind, Result, Store, cat, refs};
+use store::{Error, ErrorKind, Host, Result, Store, cat, refs};
 use support::Random;
 
 use crate::collect::{eager, run};
@@ -177,7 +177,7 @@ fn damage_and_a_refusal_end_it_there() {
         out.extend_from_slice(bytes);
         Ok(())
     });
-    assert_eq!(error.unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Corrupt);
     assert!(bytes.starts_with(&out), "{}", out.len());
     assert!(
         (15 * BLOCK..=20 * BLOCK).contains(&out.len()),
@@ -203,7 +203,7 @@ fn a_store_that_goes_away_meanwhile_is_away_and_not_damaged() {
         Ok(())
     });
     let error = error.unwrap_err();
-    assert_eq!(error.kind(), Kind::Unavailable, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
 }
 
 /// Flips a bit in the frame that contains the byte at `place`.

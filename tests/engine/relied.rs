@@ -96,7 +96,11 @@ fn a_segment_that_is_damaged_is_not_relied_on() {
             panic!("byte {at}: a put relied on a damaged segment");
         }
         let error = done.unwrap_err();
-        assert_eq!(error.kind(), store::Kind::Corrupt, "byte {at}: {error:?}");
+        assert_eq!(
+            error.kind(),
+            store::ErrorKind::Corrupt,
+            "byte {at}: {error:?}"
+        );
         fs::write(&segment, &sound).unwrap();
     }
     put_tree(&damaged.store, &copy, OTHER);

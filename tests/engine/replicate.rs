@@ -11,7 +11,7 @@ use store::refs::{drop_versions, pin};
 use store::remote::testing::faulty::Faults;
 use store::remote::{Faulty, Objects, Prune};
 use store::replicate::{Delete, Forgetful, RefStatus, Selection, Versions};
-use store::{Kind, ReplicateReport, ReplicateRequest, Result, Store, Unwatched, replicate};
+use store::{ErrorKind, ReplicateReport, ReplicateRequest, Result, Store, Unwatched, replicate};
 use support::trees;
 
 use crate::stores::{name, noise, text};
@@ -312,7 +312,7 @@ fn delete_takes_what_the_source_has_not_but_for_pins() {
     let mut request = latest(&["team/b"]);
     request.delete = Delete::Surplus { last_source: None };
     let error = run(&world, &from, &to, &request).unwrap_err();
-    assert_eq!(error.kind(), Kind::NotFound);
+    assert_eq!(error.kind(), ErrorKind::NotFound);
     assert_eq!(world.check(to, "after nothing").len(), left.len());
 }
 
@@ -364,7 +364,7 @@ fn what_does_not_exist_fails_by_itself() {
     );
     for what in [&[][..], &["team/nobody"]] {
         let error = run(&world, &from, &to, &latest(what)).unwrap_err();
-        assert_eq!(error.kind(), Kind::NotFound);
+        assert_eq!(error.kind(), ErrorKind::NotFound);
     }
 }
 
@@ -438,7 +438,7 @@ fn a_run_that_is_asked_to_stop_says_so() {
     let from = Store::open(from, host.clone()).unwrap();
     let there = Store::open(to, host).unwrap();
     let report = replicate(&from, &there, &latest(&[REF]), &Forgetful, &Unwatched).unwrap();
-    assert_eq!(report.stopped.unwrap().kind(), Kind::Interrupted);
+    assert_eq!(report.stopped.unwrap().kind(), ErrorKind::Interrupted);
     assert!(report.refs.is_empty());
     assert_eq!(there.state().unwrap().number, 0);
 }
@@ -462,7 +462,7 @@ fn a_destination_that_keeps_other_bytes_is_found_out_when_asked_to_verify() {
             .map(|error| (error.kind(), error.to_string()));
         match stopped {
             Some((kind, message)) => {
-                assert!(verify && kind == Kind::Corrupt, "{message}");
+                assert!(verify && kind == ErrorKind::Corrupt, "{message}");
                 assert!(
                     message.starts_with("read back from the destination: packs/"),
                     "{message}"

@@ -11,7 +11,7 @@ use store::remote::testing::faulty::{Faults, Faulty};
 use store::remote::testing::schedule::schedule;
 use store::remote::{Objects, Prune, Write};
 use store::replicate::{Delete, Forgetful, Memory, RefStatus, Resume};
-use store::{Error, Kind, ReplicateReport, Store, Unwatched, replicate};
+use store::{Error, ErrorKind, ReplicateReport, Store, Unwatched, replicate};
 use support::{Random, effort, trees};
 
 use crate::collect::eager;
@@ -172,7 +172,7 @@ fn play_all(world: &World, seed: u64) {
     assert!(report.stopped.is_none(), "{what}: {report:?}");
     for outcome in report.refs {
         // An earlier version may conflict if somebody has put a later one at the destination.
-        let is_fine = |error: &Error| error.kind() == Kind::Conflict;
+        let is_fine = |error: &Error| error.kind() == ErrorKind::Conflict;
         if let RefStatus::Failed(error) = outcome.status {
             assert!(is_fine(&error), "{what}: {error:?}");
         }

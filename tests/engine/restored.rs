@@ -10,7 +10,7 @@ use store::check::{RepairRequest, repair};
 use store::format::Change;
 use store::host::stat_cache::SETTLED_SECS;
 use store::remote::{Objects, Prune};
-use store::{Kind, Remedy, Store, Unwatched, get, put};
+use store::{ErrorKind, Remedy, Store, Unwatched, get, put};
 use support::assert_same_tree;
 
 use crate::stores::{host, noise, put_tree, request, shell, spec, store_in};
@@ -138,11 +138,11 @@ fn a_directory_that_was_moved_away_is_not_made_again() {
             std::fs::create_dir(&place).unwrap();
         }
         let made = remote.create("log/00/000000001", "x".into()).unwrap_err();
-        assert_eq!(made.kind(), Kind::Unavailable, "{made}");
+        assert_eq!(made.kind(), ErrorKind::Unavailable, "{made}");
         let source = dir.path().join("source");
         std::fs::write(&source, "bytes").unwrap();
         let refused = put(&store, &request(&source, REF), &Unwatched).unwrap_err();
-        assert_ne!(refused.kind(), Kind::Corrupt, "{refused}");
+        assert_ne!(refused.kind(), ErrorKind::Corrupt, "{refused}");
         let left = std::fs::read_dir(&place).map_or(0, Iterator::count);
         assert_eq!((place.exists(), left), (is_replaced, 0));
         std::fs::remove_dir(&place).ok();

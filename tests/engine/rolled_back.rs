@@ -13,7 +13,7 @@ use store::format::{
 use store::log;
 use store::pack::{EncodedFrame, PackWriter, SegmentBuilder};
 use store::remote::{Objects, Prune, Read, Write};
-use store::{ChunkId, Kind, Remedy, Result, Store, Unwatched, get, refs};
+use store::{ChunkId, ErrorKind, Remedy, Result, Store, Unwatched, get, refs};
 use support::trees;
 
 use crate::collect::eager;
@@ -77,14 +77,14 @@ fn a_log_that_was_rolled_back_is_read_with_a_warning_and_neither_added_to_nor_co
     let open = || world.open(remote.clone()).unwrap();
     let store = open();
     let view = store.view().unwrap_err();
-    assert_eq!(view.kind(), Kind::Corrupt);
+    assert_eq!(view.kind(), ErrorKind::Corrupt);
     let error = world.put(remote.clone(), "two", REF).unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt);
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert_told(&error.to_string());
     let error = refs::drop_versions(&open(), &name(REF), Some(1)).unwrap_err();
     assert_told(&error.to_string());
     let error = collect(&open(), &*remote, &eager()).unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt);
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert_told(&error.to_string());
     let report = verify_target(&open(), ReadData::Everything, None).unwrap();
     let [finding] = report.findings.as_slice() else {
@@ -176,7 +176,7 @@ fn objects_of_another_store_stop_a_collector_and_no_one_else() {
         got(&world, &open(), "project/a/data@1").unwrap();
         let before = keys(&*remote, "");
         let error = collect(&open(), &*remote, &eager()).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt);
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert!(
             error
                 .to_string()
@@ -230,7 +230,7 @@ fn an_object_of_another_store_under_a_live_name_is_damage() {
         );
         if key == &segment {
             let error = got(&world, &store, "project/a/data@1").unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt);
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
             assert!(error.to_string().contains("is of store 0909"), "{error}");
         }
     }
@@ -348,7 +348,7 @@ fn a_new_host_finds_a_rollback_of_log_and_segments_by_the_packs() {
     // Not only once.
     for _ in 0..2 {
         let error = open("store", "new").view().unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt);
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert_told(&error.to_string());
     }
     let request = RepairRequest {

@@ -3,7 +3,7 @@
 use std::fs;
 
 use store::GetRequest;
-use store::{Kind, Unwatched, get};
+use store::{ErrorKind, Unwatched, get};
 
 use crate::stores::{assert_same_tree, noise, odd_tree, put_tree, request, shell, spec, store_in};
 
@@ -128,7 +128,7 @@ fn a_destination_that_exists_is_left_alone() {
         &Unwatched,
     )
     .unwrap_err();
-    assert_eq!(error.kind(), Kind::Conflict);
+    assert_eq!(error.kind(), ErrorKind::Conflict);
     let left: Vec<_> = fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name())

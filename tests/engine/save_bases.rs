@@ -5,8 +5,8 @@ use std::fs;
 use gc::collect;
 use store::refs::drop_versions;
 use store::{
-    Ancestor, Case, Kind, MaterializeRequest, Onto, PutRequest, Reader, Unwatched, materialize,
-    materialize_from, put, put_after,
+    Ancestor, Case, ErrorKind, MaterializeRequest, Onto, PutRequest, Reader, Unwatched,
+    materialize, materialize_from, put, put_after,
 };
 use support::trees::write;
 
@@ -190,7 +190,7 @@ fn a_directory_of_unknown_origin_needs_a_base() {
     let other = site.path("other");
     write(&other.join("b"), b"theirs");
     let error = site.try_save(&site.request(&other)).unwrap_err();
-    assert_eq!(error.kind(), Kind::Conflict);
+    assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(
         error
             .to_string()
@@ -204,12 +204,12 @@ fn a_directory_of_unknown_origin_needs_a_base() {
     site.try_save(&from(0)).unwrap();
     assert_eq!(site.newest(), ["a=ours", "b=theirs"]);
     let error = site.try_save(&from(7)).unwrap_err();
-    assert_eq!(error.kind(), Kind::NotFound, "{error}");
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     // Another directory at the same path: none of its files were deleted.
     fs::remove_dir_all(&dir).unwrap();
     write(&dir.join("c"), b"ours");
     let error = site.try_save(&site.request(&dir)).unwrap_err();
-    assert_eq!(error.kind(), Kind::Conflict, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use store::remote::{Objects, Prune};
 use store::{
-    Case, GetRequest, Kind, MaterializeRequest, Onto, Pool, PoolLimits, PutReport, PutRequest,
+    Case, ErrorKind, GetRequest, MaterializeRequest, Onto, Pool, PoolLimits, PutReport, PutRequest,
     Result, Store, Unwatched, get, materialize, put,
 };
 use support::trees::write;
@@ -214,7 +214,7 @@ fn a_linked_file_that_was_written_to_is_left_out_and_named() {
     let [(path, error)] = &report.skipped[..] else {
         panic!("{report:?}");
     };
-    assert_eq!((path, error.kind()), (&dir.join("a"), Kind::Corrupt));
+    assert_eq!((path, error.kind()), (&dir.join("a"), ErrorKind::Corrupt));
     assert_eq!(site.newest(), ["a=as the pool made it", "new=new"]);
     let taken = PutRequest {
         take_written_through: true,
@@ -317,7 +317,7 @@ fn an_empty_directory_is_no_save_unless_it_is_meant() {
     let dir = site.job("job");
     fs::remove_file(dir.join("a")).unwrap();
     let error = site.try_save(&site.request(&dir)).unwrap_err();
-    assert_eq!(error.kind(), Kind::Conflict);
+    assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(
         error
             .to_string()
@@ -406,12 +406,12 @@ fn a_put_may_name_the_version_that_it_replaces() {
         (2, "expected @2 as the newest version, found @1"),
     ] {
         let error = site.try_save(&only(wanted)).unwrap_err();
-        assert_eq!(error.kind(), Kind::Conflict);
+        assert_eq!(error.kind(), ErrorKind::Conflict);
         assert_eq!(error.to_string(), format!("{REF}: {told}"));
     }
     assert_eq!(site.try_save(&only(1)).unwrap().version, Some(2));
     let error = site.try_save(&only(1)).unwrap_err();
-    assert_eq!(error.kind(), Kind::Conflict);
+    assert_eq!(error.kind(), ErrorKind::Conflict);
 }
 
 #[test]
@@ -427,7 +427,7 @@ fn a_ref_that_is_a_file_by_now_is_left_alone() {
     .unwrap();
     write(&dir.join("new"), b"ours");
     let error = site.try_save(&site.request(&dir)).unwrap_err();
-    assert_eq!(error.kind(), Kind::Conflict);
+    assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(
         error
             .to_string()

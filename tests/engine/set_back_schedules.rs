@@ -19,7 +19,7 @@ use store::refs::drop_versions;
 use store::remote::testing::faulty::{Faults, Faulty};
 use store::remote::testing::scripted::{Scripted, When};
 use store::remote::{Prune, Read};
-use store::{Host, Kind, Result};
+use store::{ErrorKind, Host, Result};
 use support::{Random, effort, trees};
 
 use crate::collect::eager;
@@ -174,7 +174,7 @@ impl Schedule<'_> {
         if has_added {
             let fresh = self.world.open(self.remote.clone()).unwrap();
             let error = fresh.state().unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt, "{}: {error:?}", self.what);
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{}: {error:?}", self.what);
         }
     }
 
@@ -191,7 +191,7 @@ impl Schedule<'_> {
         let what = format!("{}: remembers {remembers}, told {is_told}", self.what);
         assert_eq!(after, before, "{what}: {done:?}");
         let error = done.expect_err(&what);
-        assert_eq!(error.kind(), Kind::Corrupt, "{what}: {error:?}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
         seen.by_memory += u64::from(!is_told);
         seen.by_headers += u64::from(!remembers);
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use store::{
-    Kind, MaterializeReport, MaterializeRequest, Pool, PoolLimits, Progress, Result, Store,
+    ErrorKind, MaterializeReport, MaterializeRequest, Pool, PoolLimits, Progress, Result, Store,
     materialize,
 };
 use support::{Random, effort};
@@ -290,7 +290,7 @@ fn run(site: &Site, seed: u64) {
         match done {
             Err(error) => {
                 assert!(
-                    matches!(error.kind(), Kind::Interrupted | Kind::Conflict),
+                    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Conflict),
                     "seed {seed}: {story:#?}: {error:?}"
                 );
                 settled = false;
@@ -444,7 +444,7 @@ fn whoever_lost_the_claim_notices_at_the_next_step_and_says_that_the_tree_is_not
             return;
         }
         let error = made.expect_err("somebody else had the claim");
-        assert_eq!(error.kind(), Kind::Conflict, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
         assert!(
             error.to_string().contains("took the destination over"),
             "{error:?}"

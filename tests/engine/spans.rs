@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use store::{GetRequest, Host, Kind, Store, Unwatched, get, put};
+use store::{ErrorKind, GetRequest, Host, Store, Unwatched, get, put};
 use support::assert_same_tree;
 
 use crate::meddler::Meddler;
@@ -83,7 +83,7 @@ fn a_large_file_that_many_read_while_it_changes_is_refused() {
         let meddler = Meddler::in_the_reading(|| act(&file));
         let error = put(&store, &request(&source, REF), &meddler).unwrap_err();
         assert!(meddler.is_done());
-        assert_eq!(error.kind(), Kind::Conflict, "{name}: {error:?}");
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{name}: {error:?}");
         let expected = format!("{}: it changed while it was read", source.display());
         assert_eq!(error.to_string(), expected);
         assert!(store.state().unwrap().refs.is_empty());

@@ -163,7 +163,7 @@ fn what_an_undo_cannot_bring_back_is_told_beside_what_it_can() {
     };
     assert_eq!(
         (failed, error.kind()),
-        (&name(other), store::Kind::NotFound)
+        (&name(other), store::ErrorKind::NotFound)
     );
     assert!(
         error.to_string().starts_with("its bytes are gone"),

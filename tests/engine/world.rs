@@ -11,7 +11,7 @@ use store::GetRequest;
 use store::format::{ChunkerParams, FORMAT_KEY, Format, RefSpec};
 use store::remote::testing::faulty::Faults;
 use store::remote::{Objects, Prune, Read, Write};
-use store::{Error, Host, Kind, Portions, PutReport, Result, Store, Unwatched, get, put};
+use store::{Error, ErrorKind, Host, Portions, PutReport, Result, Store, Unwatched, get, put};
 use support::{Random, assert_same_tree};
 use tempfile::TempDir;
 
@@ -213,11 +213,11 @@ fn is_empty(dir: &Path) -> bool {
 /// Asserts that the error is one that a failing backend or concurrent changes may cause.
 pub(crate) fn assert_expected(error: &Error, seed: u64) {
     let expected = [
-        Kind::Unavailable,
-        Kind::Conflict,
-        Kind::NotFound,
-        Kind::Corrupt,
-        Kind::Io,
+        ErrorKind::Unavailable,
+        ErrorKind::Conflict,
+        ErrorKind::NotFound,
+        ErrorKind::Corrupt,
+        ErrorKind::Io,
     ];
     assert!(expected.contains(&error.kind()), "seed {seed}: {error:?}");
 }

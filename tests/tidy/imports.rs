@@ -284,9 +284,9 @@ fn a_door_that_knows_another_is_seen() {
 
 #[test]
 fn both_forms_of_an_import_are_seen() {
-    let code = "use crate::format::Pack;\nuse crate::{id::{A, B}, error::Error, Kind};\n";
+    let code = "use crate::format::Pack;\nuse crate::{id::{A, B}, error::Error, ErrorKind};\n";
     let found: Vec<_> = mentions(code);
-    let expected = [(1, "format"), (2, "id"), (2, "error"), (2, "Kind")];
+    let expected = [(1, "format"), (2, "id"), (2, "error"), (2, "ErrorKind")];
     assert_eq!(found, expected.map(|(line, name)| (line, name.to_owned())));
 }
 

@@ -18,7 +18,7 @@ use store::RemoveReport;
 use store::inspect::{contents_only_of, summarize};
 use store::refs::{self, Dropped};
 use store::{Content, Namespace, RefSpec, State, Target};
-use store::{Error, Kind, Pool, Result, Store};
+use store::{Error, ErrorKind, Pool, Result, Store};
 
 use crate::context::Context;
 use crate::context::pools;
@@ -184,7 +184,7 @@ fn drop_namespace(
     let (pools, warnings) = open_pools(args, context);
     // The trees can be read for certain only before they are dropped.
     let unused = match unused(store, namespace, &pools) {
-        Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+        Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
         unused => unused,
     };
     let mut report = Report::from(refs::drop_namespace(store, namespace)?);

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use store::{
-    Ancestor, Counts, Error, Kind, Onto, ProfileChoice, Progress, PutReport, PutRequest, RefName,
-    Remedy, Result, Store, View,
+    Ancestor, Counts, Error, ErrorKind, Onto, ProfileChoice, Progress, PutReport, PutRequest,
+    RefName, Remedy, Result, Store, View,
 };
 
 use crate::commands::cache::unpushed;
@@ -197,13 +197,15 @@ struct Saved {
 /// Whether the store failed because of the network, a mount, credentials or space, and not because of the request.
 pub(crate) fn is_out_of_reach(error: &Error, dir: &Path, context: &Context) -> bool {
     match error.kind() {
-        Kind::Unavailable | Kind::Io => true,
+        ErrorKind::Unavailable | ErrorKind::Io => true,
         // A missing mount leaves an empty directory, or none.
-        Kind::NotFound => dir.is_dir() && is_store_gone(context),
+        ErrorKind::NotFound => dir.is_dir() && is_store_gone(context),
         // Somebody has to decide which copy of the store is right; the save waits for that.
-        Kind::Corrupt => matches!(error.remedy(), Some(Remedy::AcceptRollback { .. })),
+        ErrorKind::Corrupt => matches!(error.remedy(), Some(Remedy::AcceptRollback { .. })),
         // A store that reports an exceeded quota is within reach.
-        Kind::Denied => failure::is_for_want_of_rights(error) && std::fs::read_dir(dir).is_ok(),
+        ErrorKind::Denied => {
+            failure::is_for_want_of_rights(error) && std::fs::read_dir(dir).is_ok()
+        }
         _ => false,
     }
 }
@@ -211,13 +213,13 @@ pub(crate) fn is_out_of_reach(error: &Error, dir: &Path, context: &Context) -> b
 fn is_store_gone(context: &Context) -> bool {
     context
         .open()
-        .is_err_and(|error| error.kind() == Kind::NotFound)
+        .is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
 /// Changes "not found" to "unavailable", whose advice is to try again later.
 pub(crate) fn out_of_reach(error: Error) -> Error {
     match error.kind() {
-        Kind::NotFound => Error::unavailable("the store cannot be reached").because(error),
+        ErrorKind::NotFound => Error::unavailable("the store cannot be reached").because(error),
         _ => error,
     }
 }

@@ -216,7 +216,7 @@ fn check_address(address: SocketAddr, tokens: &Tokens) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(
-        store::Kind::Denied,
+        store::ErrorKind::Denied,
         format!("{address}: others would reach the store there, and the server lets everybody in"),
     )
     .hint(
@@ -233,6 +233,8 @@ fn check_open(address: SocketAddr, tokens: &Tokens) -> Result<()> {
             "there are tokens, and without --s3-keys everybody on this host would be let in"
         }
     };
-    Err(Error::new(store::Kind::Denied, format!("{address}: {why}"))
-        .hint("say with --s3-keys FILE who may read what: `store help doors`"))
+    Err(
+        Error::new(store::ErrorKind::Denied, format!("{address}: {why}"))
+            .hint("say with --s3-keys FILE who may read what: `store help doors`"),
+    )
 }

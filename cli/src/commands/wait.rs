@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use store::{Error, Id, Kind, RefName, Result, State, Store};
+use store::{Error, ErrorKind, Id, RefName, Result, State, Store};
 
 use crate::context::Context;
 use crate::ui::{failure, human, names};
@@ -90,7 +90,7 @@ impl<'s> Newest<'s> {
         };
         let newest = match state.version(self.name, None) {
             Ok((number, version)) => Some((number, version.id())),
-            Err(error) if error.kind() == Kind::NotFound => None,
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
         self.state = Some(state);
@@ -116,7 +116,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
                 });
             }
             Ok(_) => {}
-            Err(error) if error.kind() == Kind::Unavailable => {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
                 if !std::mem::replace(&mut is_told, true) {
                     let told = failure::one_line(&error);
                     context

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 use serde::Serialize;
-use store::{Error, Id, Kind, RefSpec, Result, Store};
+use store::{Error, ErrorKind, Id, RefSpec, Result, Store};
 
 use crate::config::clusters;
 use crate::context::{Context, elsewhere};
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     }
     let here = match context.open() {
         // The embedded store is created by the first put; until then it is empty.
-        Err(error) if error.kind() == Kind::NotFound && context.is_embedded()? => None,
+        Err(error) if error.kind() == ErrorKind::NotFound && context.is_embedded()? => None,
         opened => Some(opened),
     };
     let spec = by_id(spec, here.as_ref())?;
@@ -143,7 +143,7 @@ fn line(place: &str, url: String, found: Result<Vec<Held>>) -> Line {
 fn held(store: &Store, spec: &RefSpec) -> Result<Vec<Held>> {
     let state = store.readable_state()?;
     let is_nowhere = |error: Error| match error.kind() {
-        Kind::NotFound => elsewhere::check_log(store, state.number).map(|()| Vec::new()),
+        ErrorKind::NotFound => elsewhere::check_log(store, state.number).map(|()| Vec::new()),
         _ => Err(error),
     };
     let versions = match state.versions(&spec.name) {

@@ -404,7 +404,7 @@ mod tests {
             Ok(()) => return String::new(),
             Err(wrong) => wrong,
         };
-        assert_eq!(error.kind(), store::Kind::InvalidInput);
+        assert_eq!(error.kind(), store::ErrorKind::InvalidInput);
         format!("{key}: {error}")
     }
 

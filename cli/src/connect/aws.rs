@@ -69,7 +69,7 @@ pub(crate) fn profile(named: Option<&str>, variables: &Variables) -> Result<Vec<
         REFUSED.into_iter().find(|way| value(way).is_some()),
     ) {
         return Err(Error::new(
-            store::Kind::Unsupported,
+            store::ErrorKind::Unsupported,
             format!("profile {name} of AWS: {way} is not supported"),
         )
         .hint(format!(
@@ -90,7 +90,7 @@ pub(crate) fn profile(named: Option<&str>, variables: &Variables) -> Result<Vec<
 /// Why the implicit default profile has unsupported credentials; `None` if that is not the case.
 pub(crate) fn why_none(variables: &Variables) -> Option<String> {
     let error = profile(Some("default"), variables).err()?;
-    let is_refused = error.kind() == store::Kind::Unsupported;
+    let is_refused = error.kind() == store::ErrorKind::Unsupported;
     is_refused.then(|| match error.remedy() {
         Some(remedy) => format!("{error}; {}", remedy::words(remedy)),
         None => error.to_string(),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use store::{Error, Kind, Result, Store};
+use store::{Error, ErrorKind, Result, Store};
 
 use super::Context;
 use crate::config;
@@ -39,7 +39,8 @@ impl Context {
 
     /// The error of opening the store at `url`. If the store is missing, adds what this host remembers of it.
     pub(super) fn missing(&self, url: &str, error: Error) -> Error {
-        let is_missing = error.kind() == Kind::NotFound && error.to_string().ends_with(NO_STORE);
+        let is_missing =
+            error.kind() == ErrorKind::NotFound && error.to_string().ends_with(NO_STORE);
         match is_missing.then(|| self.away(url)).flatten() {
             Some(away) => away,
             None => error,

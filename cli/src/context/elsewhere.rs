@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use store::RefName;
-use store::{Error, Kind, Remedy, Result, Store, remote};
+use store::{Error, ErrorKind, Remedy, Result, Store, remote};
 
 use crate::config::clusters::{self, Cluster};
 use crate::context::Context;
@@ -24,7 +24,7 @@ pub(crate) fn hint(error: Error, context: &Context) -> Error {
     let name = error.missing().and_then(|name| name.parse().ok());
     // Whoever drops what another store has knows that it has it.
     let is_plain =
-        error.kind() == Kind::NotFound && !matches!(error.remedy(), Some(Remedy::DeleteAll));
+        error.kind() == ErrorKind::NotFound && !matches!(error.remedy(), Some(Remedy::DeleteAll));
     let Some(name) = name.filter(|_| is_plain) else {
         return error;
     };

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use store::{Error, Kind, Result, Store, StoreId};
+use store::{Error, ErrorKind, Result, Store, StoreId};
 
 use super::away::kept;
 use super::{Context, Place};
@@ -37,7 +37,7 @@ impl Context {
         };
         match self.open() {
             // Remains of a store mean damage, not a missing mount.
-            Err(error) if error.kind() == Kind::Corrupt => Err(error),
+            Err(error) if error.kind() == ErrorKind::Corrupt => Err(error),
             _ => Err(Error::unavailable(format!(
                 "{url}: the store {id} was there and is missing now"
             ))

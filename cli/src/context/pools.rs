@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use store::{Error, Kind, Pool, PoolLimits, Result};
+use store::{Error, ErrorKind, Pool, PoolLimits, Result};
 
 use crate::config;
 use crate::context::Context;
@@ -193,7 +193,9 @@ fn beside(dir: &Path, limits: PoolLimits, context: &Context) -> Option<Pool> {
         let is_new = path.symlink_metadata().is_err();
         let pool = match Pool::open(&path, limits) {
             Ok(pool) => pool,
-            Err(error) if !is_new && matches!(error.kind(), Kind::Denied | Kind::Conflict) => {
+            Err(error)
+                if !is_new && matches!(error.kind(), ErrorKind::Denied | ErrorKind::Conflict) =>
+            {
                 context
                     .out
                     .note(format_args!("warning: {error}; it is not used"));
@@ -215,7 +217,7 @@ fn beside(dir: &Path, limits: PoolLimits, context: &Context) -> Option<Pool> {
 
 fn nowhere() -> Error {
     Error::new(
-        Kind::NotFound,
+        ErrorKind::NotFound,
         "no pool is named, and there is no home directory to keep one in",
     )
     .hint("name one with --pool or $STORE_POOL, or set HOME")

@@ -85,7 +85,7 @@ pub(crate) fn share(dir: &Path, readers: Readers) -> Result<()> {
     std::fs::set_permissions(dir, Permissions::from_mode(wanted)).map_err(|source| {
         let error = Error::io("share the directory", dir, source);
         match error.kind() {
-            store::Kind::Io => error.hint("only its owner may change its modes"),
+            store::ErrorKind::Io => error.hint("only its owner may change its modes"),
             _ => error,
         }
     })?;

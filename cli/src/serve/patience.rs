@@ -44,6 +44,6 @@ mod tests {
         let long = Duration::from_secs(60 * 60);
         assert!(wait(long, Duration::ZERO).is_ok());
         let error = wait(Duration::from_millis(20), long).unwrap_err();
-        assert_eq!(error.kind(), store::Kind::Unavailable);
+        assert_eq!(error.kind(), store::ErrorKind::Unavailable);
     }
 }

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use store::replicate::{
     Delete, Forgetful, RefStatus, ReplicateReport, ReplicateRequest, Resume, replicate,
 };
-use store::{ChunkId, Error, Kind, Progress, Result, Store, StoreId};
+use store::{ChunkId, Error, ErrorKind, Progress, Result, Store, StoreId};
 
 pub(crate) use self::args::How;
 use self::report::TransferReport;
@@ -146,8 +146,10 @@ impl Transfer {
     /// Makes the commands in the hint look for a missing ref at the source, not in the selected store.
     fn at_source(&self, error: Error) -> Error {
         match &self.from {
-            Side::There(named) if error.kind() == Kind::NotFound => elsewhere::at(error, named),
-            Side::Bundle(path) if error.kind() == Kind::NotFound => {
+            Side::There(named) if error.kind() == ErrorKind::NotFound => {
+                elsewhere::at(error, named)
+            }
+            Side::Bundle(path) if error.kind() == ErrorKind::NotFound => {
                 elsewhere::at(error, &path.to_string_lossy())
             }
             _ => error,
@@ -371,7 +373,7 @@ fn outcome(done: &Result<ReplicateReport>) -> (Outcome, Option<String>) {
         Err(error) => Some(error),
     };
     match (stopped, done) {
-        (Some(error), _) if error.kind() == Kind::Interrupted => {
+        (Some(error), _) if error.kind() == ErrorKind::Interrupted => {
             (Outcome::Interrupted, Some(failure::one_line(error)))
         }
         (Some(error), _) => (Outcome::Failed, Some(failure::one_line(error))),
@@ -414,12 +416,12 @@ fn all_failed(report: &mut ReplicateReport) -> Option<Error> {
     };
     let of_refs = report.refs.iter().map(|outcome| failure(&outcome.status));
     let of_missing = report.missing.iter().map(|(_, error)| Some(error.kind()));
-    let mut kinds: Vec<Option<Kind>> = of_refs.chain(of_missing).collect();
+    let mut kinds: Vec<Option<ErrorKind>> = of_refs.chain(of_missing).collect();
     kinds.dedup();
     if !matches!(
         kinds.as_slice(),
         [Some(
-            Kind::NotFound | Kind::Conflict | Kind::Corrupt | Kind::Denied
+            ErrorKind::NotFound | ErrorKind::Conflict | ErrorKind::Corrupt | ErrorKind::Denied
         )]
     ) {
         return None;

@@ -7,9 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::ErrorKind as ClapKind;
 use serde::Serialize;
-use store::{Error, Kind, Remedy, Result};
+use store::{Error, ErrorKind, Remedy, Result};
 
 use crate::ui::output::json_line;
 use crate::ui::{names, paint, remedy};
@@ -29,7 +29,7 @@ struct Told<'e> {
 
 /// Whether a request was denied because a right is missing, and not because a quota is exceeded.
 pub(crate) fn is_for_want_of_rights(error: &Error) -> bool {
-    error.kind() == Kind::Denied && error.remedy() != Some(&Remedy::DropOrRaiseQuota)
+    error.kind() == ErrorKind::Denied && error.remedy() != Some(&Remedy::DropOrRaiseQuota)
 }
 
 /// An entry that was left out of a tree.
@@ -57,11 +57,11 @@ pub(crate) fn usage(shown: &clap::Error, json: bool) -> ExitCode {
     // If the help cannot be printed, there is nowhere to report that.
     let _unread = match shown.kind() {
         // clap would print the name of the verb as the name of the program.
-        ErrorKind::DisplayVersion => writeln!(io::stdout(), "store {}", env!("CARGO_PKG_VERSION")),
+        ClapKind::DisplayVersion => writeln!(io::stdout(), "store {}", env!("CARGO_PKG_VERSION")),
         _ => shown.print(),
     };
     if shown.use_stderr() {
-        ExitCode::from(code(Kind::InvalidInput))
+        ExitCode::from(code(ErrorKind::InvalidInput))
     } else {
         ExitCode::SUCCESS
     }
@@ -122,14 +122,14 @@ pub(crate) fn code_of(done: &Result<()>) -> u8 {
     done.as_ref().err().map_or(0, |error| code(error.kind()))
 }
 
-pub(crate) fn code(kind: Kind) -> u8 {
+pub(crate) fn code(kind: ErrorKind) -> u8 {
     match kind {
-        Kind::InvalidInput => 2,
-        Kind::NotFound => 3,
-        Kind::Corrupt => 4,
-        Kind::Conflict => 5,
-        Kind::Partial => 6,
-        Kind::Interrupted => 130,
+        ErrorKind::InvalidInput => 2,
+        ErrorKind::NotFound => 3,
+        ErrorKind::Corrupt => 4,
+        ErrorKind::Conflict => 5,
+        ErrorKind::Partial => 6,
+        ErrorKind::Interrupted => 130,
         _ => 1,
     }
 }
@@ -139,7 +139,8 @@ fn is_broken_pipe(error: &Error) -> bool {
     let cause = error
         .source()
         .and_then(|cause| cause.downcast_ref::<io::Error>());
-    error.kind() == Kind::Io && cause.is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+    error.kind() == ErrorKind::Io
+        && cause.is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn causes(error: &Error) -> Vec<String> {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use rayon::prelude::*;
 
 use super::{Finding, Part, VerifyReport};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CHECKPOINTS_PREFIX, CLAIMS_PREFIX, ClaimPart, Claimed, EntryText, LOG_ENTRY_BYTES_MAX,
     LOG_PREFIX, LogEntry, SegmentInfo, SegmentLayout, State, checkpoint_key, log_key,
@@ -51,7 +51,7 @@ pub(super) fn check_log(
             if let Err(error) = fold(&mut folded, entry.map(|(entry, _)| entry)) {
                 match log::copy_of(remote, number)? {
                     // An entry of a newer program is not damaged, but this program cannot judge it.
-                    _ if !error.is_damage() || error.kind() == Kind::Unsupported => {
+                    _ if !error.is_damage() || error.kind() == ErrorKind::Unsupported => {
                         return Err(error);
                     }
                     None if number <= base => {
@@ -94,7 +94,7 @@ pub(super) fn check_claims(remote: &dyn Read, report: &mut VerifyReport) -> Resu
             continue;
         };
         let claimed = match remote.get(&info.key) {
-            Err(error) if error.kind() == Kind::NotFound => continue,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
             read => Claimed::decode(&read?),
         };
         if claimed.is_none_or(|claimed| ClaimId::of(&claimed.key) != id) {
@@ -210,7 +210,7 @@ impl Bare {
 fn read_entry(remote: &dyn Read, number: u64) -> Result<(LogEntry, Extent)> {
     let key = log_key(number);
     let bytes = remote.get(&key).map_err(|error| match error.kind() {
-        Kind::NotFound => Error::corrupt(format!("{key}: is missing")),
+        ErrorKind::NotFound => Error::corrupt(format!("{key}: is missing")),
         _ => error,
     })?;
     let entry = LogEntry::decode(number, &bytes)?;
@@ -268,7 +268,7 @@ fn check_checkpoint(
                 return Ok(());
             }
         },
-        Err(error) if error.kind() == Kind::NotFound => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) if error.is_damage() => error,
         Err(error) => return Err(error),
     };
@@ -293,7 +293,7 @@ pub(super) fn rewrite_checkpoints(remote: &dyn Write, findings: &[Finding]) -> R
         match log::entry(remote, number) {
             Ok(Some(entry)) => state.apply(&entry)?,
             Ok(None) => break,
-            Err(error) if error.kind() == Kind::Corrupt => break,
+            Err(error) if error.kind() == ErrorKind::Corrupt => break,
             Err(error) => return Err(error),
         }
         if numbers.contains(&number) {
@@ -334,7 +334,7 @@ fn check_segment(
 ) -> Result<()> {
     let key = segment_key(id);
     let missing = |error: Error| match error.kind() {
-        Kind::NotFound => Error::corrupt(format!("{key}: is missing")),
+        ErrorKind::NotFound => Error::corrupt(format!("{key}: is missing")),
         _ => error,
     };
     // A segment of the wrong size is not read.

@@ -240,7 +240,7 @@ mod tests {
 
     use super::super::{Decoder, Encoder, LEVEL};
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
     use crate::format::{CODEC_DELTA, CODEC_RAW};
 
     /// Holds the bytes of the first chunk of [`base`]; all others are empty.
@@ -328,7 +328,7 @@ mod tests {
             payload.splice(..0, head);
             match decoded(&payload, raw_len as usize, &vec![7; held]) {
                 Ok(found) => prop_assert_eq!(found.len(), raw_len as usize),
-                Err(error) => prop_assert!(matches!(error.kind(), Kind::Corrupt | Kind::Unsupported)),
+                Err(error) => prop_assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)),
             }
         }
     }
@@ -356,7 +356,7 @@ mod tests {
         let whole = encoded(&raw, elements, 0, &vec![6; 4000]);
         let refused = |frame: &[u8], len, held: usize| {
             let error = decoded(frame, len, &vec![6; held]).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
             error.to_string()
         };
         for len in 1..whole.len() {

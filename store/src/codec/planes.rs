@@ -369,7 +369,7 @@ mod tests {
 
     use super::super::{Decoder, Encoder, LEVEL};
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
     use crate::format::{CODEC_PLANES, CODEC_RAW};
 
     #[test]
@@ -465,7 +465,7 @@ mod tests {
             let mut out = Vec::new();
             match Decoder::new().unwrap().decode_plain("frame", &payload, raw_len, &mut out) {
                 Ok(found) => prop_assert_eq!(found.len(), raw_len as usize),
-                Err(error) => prop_assert_eq!(error.kind(), Kind::Corrupt),
+                Err(error) => prop_assert_eq!(error.kind(), ErrorKind::Corrupt),
             }
             prop_assert!(out.capacity() <= raw_len as usize);
         }
@@ -478,7 +478,7 @@ mod tests {
             frame[at] ^= 1 << bit;
             match decoded(&frame, raw.len()) {
                 Ok(found) => prop_assert_eq!(found.len(), raw.len()),
-                Err(error) => prop_assert_eq!(error.kind(), Kind::Corrupt),
+                Err(error) => prop_assert_eq!(error.kind(), ErrorKind::Corrupt),
             }
         }
     }
@@ -527,7 +527,7 @@ mod tests {
         assert_eq!(decoded(&whole, raw.len()).unwrap(), raw);
         let refused = |frame: &[u8], raw_len| {
             let error = decoded(frame, raw_len).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
             error.to_string()
         };
         for len in 1..whole.len() {

@@ -208,7 +208,7 @@ impl BundleRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
 
     const END: BundleEnd = BundleEnd {
         number: 7,
@@ -248,7 +248,7 @@ mod tests {
             let start = encode_bundle_start(BundleEnd { number, bytes });
             assert_eq!(
                 decode_bundle_start(&start).unwrap_err().kind(),
-                Kind::Corrupt
+                ErrorKind::Corrupt
             );
         }
         for at in [10, 511, 544, 1056, 2559, 2592, 3104, 4095] {
@@ -265,12 +265,12 @@ mod tests {
     #[test]
     fn other_files_and_versions_are_refused() {
         let kind = |start: &[u8]| decode_bundle_start(start).unwrap_err().kind();
-        assert_eq!(kind(b""), Kind::Corrupt);
-        assert_eq!(kind(&[0; 4096]), Kind::Corrupt);
+        assert_eq!(kind(b""), ErrorKind::Corrupt);
+        assert_eq!(kind(&[0; 4096]), ErrorKind::Corrupt);
         let mut newer = encode_bundle_start(END);
         newer[8] = 2;
-        assert_eq!(kind(&newer), Kind::Unsupported);
-        assert_eq!(kind(&encode_bundle_start(END)[..600]), Kind::Corrupt);
+        assert_eq!(kind(&newer), ErrorKind::Unsupported);
+        assert_eq!(kind(&encode_bundle_start(END)[..600]), ErrorKind::Corrupt);
     }
 
     #[test]
@@ -301,7 +301,7 @@ mod tests {
             damaged[bit / 8] ^= 1 << (bit % 8);
             let (head, key) = damaged.split_first_chunk().unwrap();
             let error = BundleRecord::decode(head, key).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt, "bit {bit}");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "bit {bit}");
         }
     }
 }

@@ -271,7 +271,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
     use crate::format::{Content, RefName, RefState, Root, Sides, Version, Who};
     use crate::id::ChunkId;
 
@@ -398,7 +398,7 @@ mod tests {
     #[derive(Debug)]
     struct Wavering {
         bytes: Bytes,
-        fails: Mutex<Option<Kind>>,
+        fails: Mutex<Option<ErrorKind>>,
         /// The lowest offset of any read.
         lowest: AtomicU64,
     }
@@ -434,10 +434,10 @@ mod tests {
     fn a_block_that_is_damaged_is_made_again_and_one_that_is_out_of_reach_is_not() {
         let (source, checkpoint) = wavering(&state(9, refs(700, 2000)));
         let state = checkpoint.into_state(Vec::new()).unwrap();
-        *source.fails.lock().unwrap() = Some(Kind::Unavailable);
+        *source.fails.lock().unwrap() = Some(ErrorKind::Unavailable);
         let error = state.refs.version(&name(0), 1500).unwrap_err();
-        assert_eq!(error.kind(), Kind::Unavailable, "{error:?}");
-        *source.fails.lock().unwrap() = Some(Kind::Corrupt);
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        *source.fails.lock().unwrap() = Some(ErrorKind::Corrupt);
         let found = state.refs.version(&name(0), 1500).unwrap();
         assert_eq!(found, Some(version(1500)));
     }
@@ -579,7 +579,7 @@ mod tests {
             flipped[at] ^= 0x55;
             let error = State::decode("x", &flipped).unwrap_err();
             assert!(
-                matches!(error.kind(), Kind::Corrupt | Kind::Unsupported),
+                matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported),
                 "{at}: {error}"
             );
             State::decode("x", &bytes[..at]).unwrap_err();
@@ -596,7 +596,7 @@ mod tests {
         let found = opened(9, &damaged.into(), Vec::new());
         assert_eq!(found.refs.version(&name(0), 7).unwrap(), Some(version(7)));
         let error = found.refs.head(&name(0)).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt);
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
         let start = "checkpoints/00000009: block at offset 16: its sum is ";
         assert!(error.to_string().starts_with(start), "{error}");
         found.check("x").unwrap_err();
@@ -637,6 +637,9 @@ mod tests {
         let at = bytes.len() - 88 + 8;
         let mut huge = bytes.clone();
         huge[at..at + 8].copy_from_slice(&u64::MAX.to_le_bytes());
-        assert_eq!(State::decode("x", &huge).unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(
+            State::decode("x", &huge).unwrap_err().kind(),
+            ErrorKind::Corrupt
+        );
     }
 }

@@ -9,7 +9,7 @@ use super::cursor::corrupt;
 use super::features::{self, Features, SINGLE_WRITER};
 use super::sealed::{parse, seal_as, unseal_text};
 use super::{CHUNK_BYTES_MAX, FORMAT_KEY};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::StoreId;
 use crate::remedy::Remedy;
 
@@ -178,7 +178,7 @@ impl Format {
         check_hash(&format.hash)?;
         match format.chunker.check() {
             // A reader does not cut files, so an unknown chunker is no obstacle.
-            Err(error) if error.kind() == Kind::Unsupported => Ok(format),
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(format),
             Err(error) => Err(corrupt(FORMAT_KEY, error)),
             Ok(()) => Ok(format),
         }
@@ -334,7 +334,7 @@ mod tests {
             json["chunker"] = "gone".into();
         }))
         .unwrap_err();
-        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert_eq!(
             error.to_string(),
             "format version is 7, this program reads 2"
@@ -349,7 +349,7 @@ mod tests {
             json.as_object_mut().unwrap().remove("hash");
         }))
         .unwrap_err();
-        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert_eq!(
             error.to_string(),
             "format version is 1, this program reads 2"
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn an_unknown_hash_is_refused_by_name() {
         let error = Format::decode(&sealed(|json| json["hash"] = "sha256".into())).unwrap_err();
-        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert_eq!(
             error.to_string(),
             "format: hash \"sha256\" is unknown, so this program cannot use the store"
@@ -368,7 +368,7 @@ mod tests {
         let error = Format::decode(&sealed(|json| {
             drop(json.as_object_mut().unwrap().remove("hash"))
         }));
-        assert_eq!(error.unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Corrupt);
     }
 
     #[test]
@@ -378,12 +378,12 @@ mod tests {
         });
         let format = Format::decode(&bytes).unwrap();
         let error = format.check_writable().unwrap_err();
-        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert_eq!(
             error.to_string(),
             "format: chunker \"rabin\" is unknown, this program has \"fastcdc-v2020\""
         );
-        assert_eq!(format.encode().unwrap_err().kind(), Kind::Unsupported);
+        assert_eq!(format.encode().unwrap_err().kind(), ErrorKind::Unsupported);
     }
 
     #[test]
@@ -400,14 +400,14 @@ mod tests {
     fn unknown_features_forbid_what_they_must_by_name() {
         let features = |list: &str| sealed(|json| json["features"][list] = ["warp"].into());
         let error = Format::decode(&features("incompatible")).unwrap_err();
-        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert_eq!(
             error.to_string(),
             "format: feature \"warp\" is unknown, so this program cannot use the store"
         );
         let format = Format::decode(&features("read_only")).unwrap();
         let error = format.check_writable().unwrap_err();
-        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert_eq!(
             error.to_string(),
             "format: feature \"warp\" is unknown, so this program can only read the store"
@@ -427,7 +427,7 @@ mod tests {
         let bytes = sealed(|json| json["chunker"]["tensors"] = 7.into());
         let format = Format::decode(&bytes).unwrap();
         let error = format.check_writable().unwrap_err();
-        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert_eq!(
             error.to_string(),
             "format: chunker tensors: rule 7 is unknown, this program has 1"
@@ -480,6 +480,6 @@ mod tests {
     fn what_would_not_be_read_is_not_written() {
         let mut format = Format::new(StoreId([7; 16]));
         format.chunker.min = 1;
-        assert_eq!(format.encode().unwrap_err().kind(), Kind::InvalidInput);
+        assert_eq!(format.encode().unwrap_err().kind(), ErrorKind::InvalidInput);
     }
 }

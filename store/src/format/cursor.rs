@@ -150,14 +150,14 @@ pub(super) fn check_version(object: &str, found: u32, known: u32) -> Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
 
     #[test]
     fn a_field_that_is_cut_short_is_named_with_its_place() {
         let mut cursor = Cursor::new("tree 0", b"\x01\x02\x03");
         assert_eq!(cursor.u8("kind").unwrap(), 1);
         let error = cursor.u32("size").unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt);
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert_eq!(
             error.to_string(),
             "tree 0: size at offset 1: expected 4 bytes, found 2"

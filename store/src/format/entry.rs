@@ -239,7 +239,7 @@ impl Change {
 mod tests {
     use super::super::entry_text::OPS;
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
     use crate::format::{Content, Totals, seal};
     use crate::id::ChunkId;
 
@@ -356,7 +356,7 @@ mod tests {
     fn an_unknown_change_is_unsupported_by_name() {
         let bytes = changed(|json| json["changes"][3]["op"] = "warp".into());
         let error = LogEntry::decode(42, &bytes).unwrap_err();
-        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert_eq!(
             error.to_string(),
             "log/000000/00000042: change \"warp\" is unknown, so this program cannot know the state of the store"
@@ -371,7 +371,7 @@ mod tests {
             "log/000000/00000042: magic: expected \"store-log\", found \"x\""
         );
         let error = LogEntry::decode(42, &changed(|json| json["version"] = 3.into())).unwrap_err();
-        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert_eq!(
             error.to_string(),
             "log/000000/00000042: version is 3, this program reads 2"
@@ -413,7 +413,7 @@ mod tests {
         for name in ["", "Warp", "a b", &"a".repeat(65)] {
             let bytes = changed(|json| json["changes"][8]["name"] = name.into());
             let error = LogEntry::decode(42, &bytes).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt);
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
             let expected = "change 8: feature: expected 1 to 64 of a-z, 0-9 and -, found";
             assert!(error.to_string().contains(expected), "{error}");
         }
@@ -433,7 +433,7 @@ mod tests {
         times.depth = 9;
         *sides = Sides::of_times(times);
         let error = entry.encode().unwrap_err();
-        assert_eq!(error.kind(), Kind::InvalidInput);
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert_eq!(error.to_string(), format!("log/000000/00000042: {detail}"));
     }
 }

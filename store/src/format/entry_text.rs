@@ -223,7 +223,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
     use crate::format::{State, Who};
     use crate::id::CommitId;
 
@@ -252,7 +252,7 @@ mod tests {
         // The copy must be of the previous entry, and the first entry has none.
         let wrong = third.encode_after(Some(&first.encode().unwrap())).unwrap();
         let error = LogEntry::decode(3, &wrong).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt);
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
         let prev = third.prev.unwrap();
         assert_eq!(
             error.to_string(),

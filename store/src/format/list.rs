@@ -127,7 +127,7 @@ fn decode_children(cursor: &mut Cursor<'_>, level: u8, count: usize) -> Result<V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
 
     fn child(first: u8, size: u64) -> ListChild {
         ListChild {
@@ -185,7 +185,7 @@ mod tests {
         ];
         for (node, message) in cases {
             let error = ListNode::decode("x", &node.encode()).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt);
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
             assert_eq!(error.to_string(), message);
         }
     }
@@ -204,7 +204,7 @@ mod tests {
         let mut later = bytes;
         later[4] = 2;
         let error = ListNode::decode("x", &later).unwrap_err();
-        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert_eq!(error.to_string(), "x: version is 2, this program reads 1");
     }
 

@@ -326,7 +326,7 @@ fn normal_path(path: &[u8]) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
 
     fn name(text: &str) -> RefName {
         text.parse().unwrap()
@@ -391,7 +391,7 @@ mod tests {
         ];
         for (text, why) in cases {
             let error = text.parse::<RefName>().unwrap_err();
-            assert_eq!(error.kind(), Kind::InvalidInput);
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert_eq!(error.to_string(), format!("ref {text:?}: {why}"));
             assert_eq!(error.remedy(), Some(&Remedy::from(REF_HINT)));
         }

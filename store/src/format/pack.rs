@@ -483,7 +483,7 @@ fn too_long(found: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
 
     const HEADER: PackHeader = PackHeader {
         kind: PackKind::Meta,
@@ -611,12 +611,12 @@ mod tests {
         ];
         for (table, message) in cases {
             let error = table.encode(&HEADER).unwrap_err();
-            assert_eq!(error.kind(), Kind::InvalidInput);
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert_eq!(error.to_string(), format!("pack {}: {message}", HEADER.id));
             let stored: u32 = table.frames.iter().map(|frame| frame.stored_len).sum();
             let error =
                 decode(&HEADER, stored.into(), &unchecked(&table, 80 + stored)).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt);
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
             assert_eq!(error.to_string(), format!("x: {message}"));
         }
         let zero = table(&[frame(5, 4, 2)], &[chunk(0), chunk(4)]);
@@ -688,7 +688,7 @@ mod tests {
         let mut bytes = HEADER.encode();
         bytes[8] = 3;
         let error = PackHeader::decode("x", &bytes).unwrap_err();
-        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert_eq!(error.to_string(), "x: version is 3, this program reads 2");
         let mut bytes = HEADER.encode();
         bytes[10] = 3;
@@ -730,7 +730,7 @@ mod tests {
         let sum = first_bytes(&bytes[..72]);
         bytes[72..].copy_from_slice(&sum);
         let error = PackHeader::decode("x", &bytes).unwrap_err();
-        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert_eq!(
             error.to_string(),
             "x: is encrypted with key 09000000000000000000000000000000, this program has no keys"

@@ -52,7 +52,7 @@ impl Provenance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
 
     #[test]
     fn what_is_of_another_store_or_of_a_longer_log_is_told() {
@@ -64,7 +64,7 @@ mod tests {
         here.check("x", own, 7).unwrap();
         here.check("x", StoreId::default(), 7).unwrap();
         let error = here.check("x", own, 6).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt);
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert_eq!(
             error.to_string(),
             "x: its writer knew entry 7 of the log, and it was named by an entry behind 6"

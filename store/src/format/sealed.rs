@@ -134,7 +134,7 @@ fn seal_line(text: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
 
     const SEALED: &str =
         "[1,2]\nblake3 f8cd3c6ea05fbb04a8e5abfccb09a8b5a7cc0e6cd8ffc4b4fddb9e7b5d38e0e1\n";
@@ -156,7 +156,7 @@ mod tests {
             let mut bytes = sealed.clone();
             bytes[at] ^= 1;
             let error = unseal::<[u8; 2]>("x", &bytes).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt, "byte {at}");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at}");
         }
     }
 

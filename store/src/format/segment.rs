@@ -473,7 +473,7 @@ fn changed(chunks: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
     use crate::format::{FrameKind, PackKind};
     use crate::id::{PackId, StoreId};
 
@@ -530,7 +530,7 @@ mod tests {
         let mut out = Vec::new();
         let entries = || entries.iter().copied();
         let error = write_segment(&mut out, ID, MADE, packs, frames, &[], entries).unwrap_err();
-        assert_eq!(error.kind(), Kind::InvalidInput);
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
         let text = error.to_string();
         text.strip_prefix(&format!("segment {ID}: "))
             .unwrap()

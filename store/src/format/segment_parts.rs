@@ -141,7 +141,7 @@ fn range_of(section_at: usize, position: u32, len: usize) -> Range<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
     use crate::format::{FrameKind, PackHeader, PackKind, PackTrailer, Provenance, write_segment};
     use crate::id::{PackId, SegmentId};
 
@@ -233,7 +233,7 @@ mod tests {
         };
         assert!(bounds(0, CHUNKS).is_ok());
         for (first, end) in [(2, 1), (0, CHUNKS + 1), (u32::MAX, u32::MAX)] {
-            assert_eq!(bounds(first, end), Err(Kind::Corrupt));
+            assert_eq!(bounds(first, end), Err(ErrorKind::Corrupt));
         }
         parts.entries_range(&[0; 7]).unwrap_err();
         parts.frame_range(CHUNKS / 100).unwrap_err();
@@ -250,7 +250,7 @@ mod tests {
         let beyond = SegmentEntry { len: 2, ..entry };
         assert_eq!(
             parts.frame_in(row, &beyond).unwrap_err().kind(),
-            Kind::Corrupt
+            ErrorKind::Corrupt
         );
         parts.frame_in(&row[1..], &entry).unwrap_err();
         let row = slice(&bytes, parts.pack_range(0).unwrap());
@@ -262,7 +262,7 @@ mod tests {
         };
         assert_eq!(
             parts.pack_in(row, 0, &beyond).unwrap_err().kind(),
-            Kind::Corrupt
+            ErrorKind::Corrupt
         );
     }
 }

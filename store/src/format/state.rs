@@ -219,7 +219,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
     use crate::format::{Added, RefName};
     use crate::id::PassId;
 
@@ -504,7 +504,7 @@ mod tests {
             let mut changes = vec![set(3), drop_ref(1), pin(2, false), forget, policy(4)];
             changes.extend(bad);
             let error = state.apply(&entry(number, changes)).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt);
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
             assert_eq!(error.to_string(), message);
             assert_eq!(state, full(), "{message}");
         }

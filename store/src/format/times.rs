@@ -180,7 +180,7 @@ pub(super) fn take_varint(object: &str, input: &[u8]) -> Result<Option<(u64, usi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
 
     fn encode(times: &[Time]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -265,7 +265,7 @@ mod tests {
         for (bytes, message) in cases {
             let bytes = [&encode(&[]), bytes].concat();
             let error = decode_times("x", &bytes).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt);
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
             assert_eq!(error.to_string(), message);
         }
     }
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn another_header_is_refused() {
         let error = decode_times("x", b"time\x02\0\0\0\0\0").unwrap_err();
-        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
         let error = decode_times("x", b"tame\x01\0\0\0").unwrap_err();
         assert_eq!(
             error.to_string(),

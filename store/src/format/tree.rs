@@ -256,7 +256,7 @@ fn shown(name: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
 
     fn content(size: u64) -> Content {
         Content {
@@ -397,10 +397,10 @@ mod tests {
         ];
         for (entries, message) in cases {
             let error = encode(&entries).unwrap_err();
-            assert_eq!(error.kind(), Kind::InvalidInput);
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert_eq!(error.to_string(), message);
             let error = decode_tree("x", &unchecked(&entries)).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt);
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
             let text = error.to_string();
             assert!(
                 text.starts_with("x: entry at offset ") && text.ends_with(&message),
@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn a_later_version_is_unsupported_and_padding_is_zero() {
         let error = decode_tree("x", b"tree\x02\0\0\0").unwrap_err();
-        assert_eq!(error.kind(), Kind::Unsupported);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
         let error = decode_tree("x", b"tree\x01\0\0\x01").unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -78,7 +78,7 @@ impl Room {
             match Self::make(site, false) {
                 // A user who may not write beside an own empty directory builds inside of it.
                 Err(error)
-                    if error.kind() == crate::error::Kind::Denied
+                    if error.kind() == crate::error::ErrorKind::Denied
                         && site.there == There::EmptyDirectory => {}
                 made => return made,
             }

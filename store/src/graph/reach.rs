@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::walk::{Part, Seen, Unread, Visit, Walk};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::Version;
 use crate::id::ChunkId;
 use crate::index::{Marks, Position};
@@ -132,7 +132,7 @@ impl Visit for Reach<'_> {
     fn unread(&self, what: Unread, error: Error) -> Result<()> {
         match (what, error.kind()) {
             // Lost times take no space and have no other effect here.
-            (Unread::Times, Kind::Corrupt) => Ok(()),
+            (Unread::Times, ErrorKind::Corrupt) => Ok(()),
             _ => Err(error),
         }
     }

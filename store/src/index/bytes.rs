@@ -12,7 +12,7 @@ use memmap2::Mmap;
 
 use super::far::FarSegment;
 use super::{gather, table};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{SegmentLayout, State, segment_key};
 use crate::fs::map;
 use crate::fs::{build_atomically, is_host_local, open_object};
@@ -94,7 +94,7 @@ impl SegmentBytes {
     fn map(path: &Path, key: &str) -> Result<Self> {
         let mut file =
             open_object(path, key, Remedy::RepairSegments).map_err(|error| match error.kind() {
-                Kind::Corrupt => error,
+                ErrorKind::Corrupt => error,
                 _ => error.within(key),
             })?;
         // A process can have few mappings, and reading a small file is faster than mapping it.

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use rustix::io::Errno;
 
 use super::diff::{Side, Step, Thing};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, Keep, Kept, MODE_MAX, Xattrs};
 use crate::host::attributes;
 use crate::host::rooms::is_room;
@@ -44,7 +44,7 @@ type Piece = (ChunkId, u64, u64);
 impl DiskSide {
     pub(super) fn new(root: &Path, options: WalkOptions) -> Result<Self> {
         let walk = walk(root, options).map_err(|error| match error.kind() {
-            Kind::NotFound => Error::not_found(format!(
+            ErrorKind::NotFound => Error::not_found(format!(
                 "{}: there is no such directory or file",
                 root.display()
             ))

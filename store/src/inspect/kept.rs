@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use super::diff::{Step, Thing};
 use super::disk;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Keep, Kept, Xattrs};
 use crate::read::{Found, KeptReader, Reader};
 use crate::store::Store;
@@ -147,7 +147,7 @@ impl<'k> KeptPairs<'k> {
 
     /// Stops comparing one kind of attribute: a damaged list is no reason not to compare the trees.
     fn go_without(&self, keep: Keep, error: Error) -> Result<()> {
-        if error.kind() != Kind::Corrupt {
+        if error.kind() != ErrorKind::Corrupt {
             return Err(error);
         }
         let what = format!("the {keep} of both are compared no further");

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::again::Again;
 use super::pieces::{Opened, Ranges};
 use super::{CHECKPOINT_EVERY, CHECKPOINT_EVERY_FAR, ENTRY_BYTES_DUE};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CHECKPOINT_LAYERS_MAX, Checkpoint, Layer, RefTable, Source, State, checkpoint_key,
 };
@@ -85,7 +85,10 @@ impl<'p> CheckpointPlace<'p> {
             Ok(state) => Ok(Some(state)),
             Err(error) => match error.kind() {
                 // It was deleted after the listing, is damaged or was written by a newer program.
-                Kind::NotFound | Kind::Conflict | Kind::Corrupt | Kind::Unsupported => Ok(None),
+                ErrorKind::NotFound
+                | ErrorKind::Conflict
+                | ErrorKind::Corrupt
+                | ErrorKind::Unsupported => Ok(None),
                 _ => Err(error),
             },
         }
@@ -125,7 +128,7 @@ impl<'p> CheckpointPlace<'p> {
             self.layer(layer)
                 .map(Arc::new)
                 .map_err(|error| match error.kind() {
-                    Kind::NotFound | Kind::Conflict => Error::corrupt(format!(
+                    ErrorKind::NotFound | ErrorKind::Conflict => Error::corrupt(format!(
                         "{object}: is written on {}, which is missing",
                         checkpoint_key(layer.number)
                     ))

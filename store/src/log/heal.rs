@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::filler::{Gap, Presupposed, filler};
 use super::known::{End, checkpoints, copy_of, end_of, go_on, load_at, missing};
 use super::{CheckpointPlace, Outside, System, read_entry, write_checkpoint};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     Change, EntryText, LOG_PREFIX, LogEntry, ReadAs, State, Who, log_key, parse_log_key,
 };
@@ -158,7 +158,7 @@ impl Look {
             let last = self.newest.min(next + ENTRIES_AT_ONCE - 1);
             let keys: Vec<_> = (next..=last).map(log_key).collect();
             let found = match remote.get_run(&keys) {
-                Err(error) if error.kind() == Kind::Corrupt => {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
                     for number in next..=last {
                         self.look_again(remote, number)?;
                     }
@@ -171,7 +171,7 @@ impl Look {
             for bytes in found {
                 match LogEntry::decode(next, &bytes) {
                     Ok(entry) if self.takes(&entry)? => {}
-                    Err(error) if error.kind() != Kind::Corrupt => return Err(error),
+                    Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
                     _ => self.look_again(remote, next)?,
                 }
                 next += 1;
@@ -207,7 +207,7 @@ impl Look {
     fn look_again(&mut self, remote: &dyn Read, number: u64) -> Result<()> {
         match read_entry(remote, number) {
             Ok(Some(entry)) if self.takes(&entry)? => Ok(()),
-            Err(error) if error.kind() != Kind::Corrupt => Err(error),
+            Err(error) if error.kind() != ErrorKind::Corrupt => Err(error),
             _ => self.is_bad(remote, number),
         }
     }
@@ -350,7 +350,7 @@ fn put_back(remote: &dyn Write, entry: &LogEntry, text: &[u8]) -> Result<()> {
         return Ok(());
     }
     match read_entry(remote, entry.number) {
-        Err(error) if error.kind() == Kind::Corrupt => remote.put(&key, bytes.into()),
+        Err(error) if error.kind() == ErrorKind::Corrupt => remote.put(&key, bytes.into()),
         Ok(Some(found)) if (found.store, found.prev) != (entry.store, entry.prev) => {
             remote.put(&key, bytes.into())
         }
@@ -363,7 +363,7 @@ fn before(remote: &dyn Read, number: u64) -> Result<Option<(LogEntry, EntryText)
     let before = number.saturating_sub(1);
     match remote.get(&log_key(before)) {
         Ok(bytes) => Ok(LogEntry::decode_text(before, &bytes).ok()),
-        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }

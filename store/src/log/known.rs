@@ -5,7 +5,7 @@
 
 use super::listed::Listed;
 use super::{CheckpointPlace, exists, read_entry, read_on};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     CHECKPOINTS_PREFIX, EntryText, LOG_PREFIX, LogEntry, Newest, State, log_key,
     parse_checkpoint_key, parse_log_key,
@@ -64,7 +64,7 @@ pub(crate) fn load_known_from(place: CheckpointPlace<'_>, store: StoreId) -> Res
         if let Some(state) = place.read(number, Some(bytes), store)? {
             match go_on(place, state) {
                 // The writer of this checkpoint did not know that an entry before it was given up.
-                Err(error) if error.kind() == Kind::Conflict => {}
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
                 gone_on => {
                     known = Some(gone_on?);
                     break;
@@ -132,7 +132,9 @@ fn load_between(
                 Error::not_found(format!("{}: there is no such entry", log_key(next)))
                     .hint(format!("the last one that can be read is {newest}"))
             })?,
-            Err(error) if error.kind() == Kind::Corrupt => copy_at(remote, next)?.ok_or(error)?,
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                copy_at(remote, next)?.ok_or(error)?
+            }
             Err(error) => return Err(error),
         };
         state.apply(&entry)?;
@@ -165,7 +167,7 @@ pub(super) fn go_on_by(
         };
         let found = match read {
             Ok(()) => past_the_end(remote, &mut state, began, end.take())?,
-            Err(error) if error.kind() == Kind::Corrupt => Some(error),
+            Err(error) if error.kind() == ErrorKind::Corrupt => Some(error),
             Err(error) => return Err(error),
         };
         let Some(found) = found else {
@@ -210,7 +212,7 @@ fn past_the_end(
                     Ok(news) if !news.is_empty() => {}
                     Ok(_) if later == next => return Err(not_yet(next)),
                     Ok(_) => return Ok(Some(missing(next, &format!("entry {later} exists")))),
-                    Err(error) if error.kind() == Kind::Corrupt => return Ok(Some(error)),
+                    Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(Some(error)),
                     Err(error) => return Err(error),
                 }
             }
@@ -273,7 +275,9 @@ pub(super) fn newest_of(remote: &dyn Read, state: &State) -> Result<Found> {
             (Some(own), found) if own != found => Ok(Found::Another(another(number, own, found))),
             _ => Ok(Found::Right(text)),
         },
-        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Ok(Found::Nothing),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => {
+            Ok(Found::Nothing)
+        }
         Err(error) => Err(error),
     }
 }
@@ -300,7 +304,7 @@ fn copy_at(remote: &dyn Read, number: u64) -> Result<Option<LogEntry>> {
 /// Turns a missing or damaged object into `None`.
 fn unless_gone<T>(read: Result<T>) -> Result<Option<T>> {
     match read {
-        Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => Ok(None),
         read => read.map(Some),
     }
 }

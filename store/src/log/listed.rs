@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::known::{End, listing};
 use super::{ENTRIES_AT_ONCE_MAX, given_up};
-use crate::error::{Kind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::format::{EntryText, LogEntry, Newest, State, log_key};
 use crate::remote::{Read, is_far};
 
@@ -56,7 +56,7 @@ impl Listed {
         for numbers in asked.chunks(at_once) {
             let keys: Vec<_> = numbers.iter().map(|number| log_key(*number)).collect();
             let found = match remote.get_run(&keys) {
-                Err(error) if error.kind() == Kind::Corrupt => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(None),
                 found => found?,
             };
             for (number, bytes) in numbers.iter().zip(&found) {
@@ -98,7 +98,7 @@ fn entries_in(number: u64, bytes: &[u8], state: u64) -> Result<Option<Vec<(LogEn
 
 fn unless_damaged<T>(read: Result<T>) -> Result<Option<T>> {
     match read {
-        Err(error) if error.kind() == Kind::Corrupt => Ok(None),
+        Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None),
         read => read.map(Some),
     }
 }
@@ -109,7 +109,7 @@ fn take(state: &mut State, entry: &LogEntry, text: EntryText, began: u64) -> Res
         return Err(given_up(entry.number, lost));
     }
     match state.apply(entry) {
-        Err(error) if error.kind() == Kind::Corrupt => return Ok(false),
+        Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(false),
         applied => applied?,
     }
     state.newest = Newest(Some(text));

@@ -16,12 +16,12 @@ fn keys(remote: &Objects) -> Vec<String> {
 /// Checks that nothing can be added or deleted, because the log lost entries.
 fn assert_stopped(remote: &Objects, expected: &str) {
     let before = keys(remote);
-    assert_eq!(load(remote).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(load(remote).unwrap_err().kind(), ErrorKind::Corrupt);
     let mut known = load_known(remote, StoreId::default()).unwrap();
     let damage = known.damage.unwrap();
     assert!(damage.to_string().starts_with(expected), "{damage}");
     let error = add(remote, &mut known.state, 9, &name(1)).unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     assert_eq!(keys(remote), before);
 }
 
@@ -43,7 +43,7 @@ fn any_number_of_missing_entries_is_damage() {
         assert!(load(&remote).unwrap_err().to_string().starts_with(expected));
         let mut old = load_at(&remote, StoreId::default(), gone[0] - 1).unwrap();
         let error = add(&remote, &mut old, 9, &name(1)).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt, "{gone:?}: {error:?}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{gone:?}: {error:?}");
     }
 }
 
@@ -102,7 +102,7 @@ fn an_entry_that_is_damaged_or_missing_is_put_back_as_the_next_one_says() {
                 .to_string()
                 .contains("00000067")
         );
-        assert_eq!(load(&remote).unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(load(&remote).unwrap_err().kind(), ErrorKind::Corrupt);
         let healed = heal::heal(&remote, StoreId::default(), &Who::default(), false).unwrap();
         assert_eq!((healed.restored, healed.lost), (vec![67], vec![]));
         assert_eq!(remote.get(&log_key(67)).unwrap(), original);
@@ -142,7 +142,7 @@ fn the_newest_entry_costs_its_own_changes_and_only_on_request() {
     assert_eq!(state.number, 7);
     // A writer that relied on the entry that was given up starts again.
     let error = add(&remote, &mut real, 9, &name(1)).unwrap_err();
-    assert_eq!(error.kind(), Kind::Conflict, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
     assert_eq!(
         add(&remote, &mut state, 9, &name(1)).unwrap().entry.number,
         8
@@ -312,9 +312,9 @@ fn what_is_deleted_for_an_entry_must_be_readable() {
     filled(&remote, 3);
     confirm(&remote, 3).unwrap();
     remote.put(&log_key(3), "torn".into()).unwrap();
-    assert_eq!(confirm(&remote, 3).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(confirm(&remote, 3).unwrap_err().kind(), ErrorKind::Corrupt);
     remote.delete(&[log_key(3)]).unwrap();
-    assert_eq!(confirm(&remote, 3).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(confirm(&remote, 3).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
 /// Creates another history of the same store, which differs from entry `number` on.
@@ -421,7 +421,7 @@ fn a_checkpoint_of_another_store_is_passed_over() {
     let bytes = other.encode().unwrap();
     remote.put(&checkpoint_key(128), bytes.into()).unwrap();
     // A caller that does not know its store accepts the checkpoint.
-    assert_eq!(load(&remote).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(load(&remote).unwrap_err().kind(), ErrorKind::Corrupt);
     let checkpoint = CheckpointPlace::new(&remote)
         .read(128, None, StoreId([1; 16]))
         .unwrap();
@@ -466,7 +466,7 @@ fn who_goes_on_from_memory_sees_that_the_newest_entry_is_another() {
         .unwrap();
     state.newest = Newest::default();
     let error = add(&remote, &mut state, 9, &name(1)).unwrap_err();
-    assert_eq!(error.kind(), Kind::Corrupt);
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(
         error
             .to_string()

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Source, parse_checkpoint_key};
 use crate::remote::Read;
 
@@ -120,7 +120,7 @@ impl Source for Ranges {
             .remote
             .get_ranges(&self.key, std::slice::from_ref(&asked));
         let answers = answers.map_err(|error| match error.kind() {
-            Kind::NotFound => {
+            ErrorKind::NotFound => {
                 let what = format!("{}: newer ones took its place while it was read", self.key);
                 Error::conflict(what).hint("run it again")
             }
@@ -186,7 +186,7 @@ mod tests {
         let opened = Opened(File::open(&path).unwrap());
         assert_eq!(&opened.read(1..4, &|_| true).unwrap()[..], b"hor");
         let error = opened.read(2..6, &|_| true).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
         assert_eq!(error.to_string(), "expected bytes 2 to 6, found fewer");
     }
 }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::error::{Kind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::format::{Newest, State};
 use crate::id::StoreId;
 use crate::remote::Read;
@@ -38,7 +38,7 @@ pub(crate) fn load_remembered(
     {
         known = match go_on_by(place, state, listed.as_ref()) {
             // An entry before the remembered state has been given up since.
-            Err(error) if error.kind() == Kind::Conflict => None,
+            Err(error) if error.kind() == ErrorKind::Conflict => None,
             gone_on => Some(gone_on?),
         };
     }
@@ -195,7 +195,7 @@ mod tests {
             };
             let remote = Faulty::new(inner.clone(), faults);
             let error = state_of(&remote, dir.path()).unwrap_err();
-            assert_eq!(error.kind(), Kind::Unavailable, "request {at}");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "request {at}");
             assert_eq!(remote.counts().requests, at);
         }
     }

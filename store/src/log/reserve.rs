@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::reserve_key;
 use crate::id::CommitId;
 use crate::remote::Write;
@@ -64,7 +64,7 @@ fn piece() -> Result<Bytes> {
 
 fn len(remote: &dyn Write, key: &str) -> Result<Option<u64>> {
     match remote.size(key) {
-        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         len => len.map(Some),
     }
 }

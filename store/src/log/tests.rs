@@ -154,7 +154,7 @@ fn a_gap_is_found_by_the_entry_after_it_and_by_a_later_checkpoint() {
         error.to_string(),
         "log/000000/00000100: missing, although entry 102 exists"
     );
-    assert_eq!(error.kind(), Kind::Corrupt);
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_damaged_entry_is_corrupt_by_name() {
     ] {
         remote.put(&log_key(7), damaged).unwrap();
         let error = load(&remote).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
         assert!(
             error.to_string().starts_with("log/000000/00000007"),
             "{error}"
@@ -214,7 +214,7 @@ fn changes_that_contradict_the_state_are_not_written() {
         }])
     };
     let error = commit(&remote, &mut state, &Who::default(), &mut prepare).unwrap_err();
-    assert_eq!(error.kind(), Kind::InvalidInput);
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert_eq!((state, load(&remote).unwrap()), (before.clone(), before));
 }
 
@@ -256,7 +256,7 @@ fn when_nobody_answers_the_outcome_is_said_to_be_unknown() {
     let entry = state.next(commit, now, Who::default(), changes);
     let bytes = encoded(&entry, None).unwrap();
     let error = place(&remote, &mut outside, &entry, &bytes).unwrap_err();
-    assert_eq!(error.kind(), Kind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert_eq!(
         error.to_string(),
         "log/000000/00000004: it is not known whether the entry was written"
@@ -273,7 +273,7 @@ fn a_disk_that_says_no_is_believed() {
     let mut state = State::default();
     std::fs::write(temp.path().join("log"), b"in the way").unwrap();
     let error = add(&remote, &mut state, 1, &name(1)).unwrap_err();
-    assert_eq!(error.kind(), Kind::Io, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Io, "{error:?}");
     std::fs::remove_file(temp.path().join("log")).unwrap();
     assert_eq!(
         add(&remote, &mut state, 1, &name(1)).unwrap().entry.number,
@@ -286,16 +286,16 @@ fn a_create_that_was_refused_has_changed_nothing() {
     let remote = Objects::memory();
     filled(&remote, 1);
     for (kind, expected) in [
-        (Kind::Denied, true),
-        (Kind::Unsupported, true),
-        (Kind::InvalidInput, true),
-        (Kind::Io, false),
-        (Kind::Unavailable, false),
+        (ErrorKind::Denied, true),
+        (ErrorKind::Unsupported, true),
+        (ErrorKind::InvalidInput, true),
+        (ErrorKind::Io, false),
+        (ErrorKind::Unavailable, false),
     ] {
         let done = had_no_effect(&remote, &log_key(1), &Error::new(kind, "no"));
         assert_eq!(done, expected, "{kind:?}");
     }
-    let refused = Error::new(Kind::Io, "no");
+    let refused = Error::new(ErrorKind::Io, "no");
     assert!(had_no_effect(&remote, &log_key(2), &refused));
 }
 
@@ -327,7 +327,7 @@ fn a_checkpoint_that_fails_does_not_fail_the_commit() {
             .checkpoint
             .unwrap()
             .kind(),
-        Kind::Io
+        ErrorKind::Io
     );
     std::fs::remove_file(temp.path().join("checkpoints")).unwrap();
     assert_eq!(load(&remote).unwrap(), state);
@@ -403,7 +403,7 @@ fn what_the_store_was_asked_for_until_the_deadline_is_asked_once() {
         ..OnceFaulty::new(Faulty::new(inner, Faults::default()))
     };
     let error = add(&remote, &mut state, 7, &name(1)).unwrap_err();
-    assert_eq!(error.kind(), Kind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("it is not known whether"));
     assert_eq!(*remote.created.lock().unwrap(), [log_key(4)]);
 }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use super::known::{End, end_of, missing, not_yet};
 use super::{exists, read_after};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     PACKS_PREFIX, PackHeader, Provenance, SEGMENT_HEADER_LEN, SEGMENTS_PREFIX, SegmentLayout,
     State, log_key, pack_key, parse_pack_key, parse_segment_key,
@@ -98,7 +98,7 @@ pub fn ask(remote: &dyn Read, state: &State, keys: &[String]) -> Result<Option<W
         }))
     };
     match read {
-        Err(error) if error.kind() == Kind::Corrupt => return gap(error),
+        Err(error) if error.kind() == ErrorKind::Corrupt => return gap(error),
         read => drop(read?),
     }
     if !is_ahead(&now, began) {
@@ -137,7 +137,7 @@ fn provenance(remote: &dyn Read, key: &str) -> Result<Option<Provenance>> {
     };
     match made {
         Err(error) => match error.kind() {
-            Kind::NotFound | Kind::Corrupt | Kind::Unsupported => Ok(None),
+            ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Unsupported => Ok(None),
             _ => Err(error),
         },
         made => made.map(Some),
@@ -181,7 +181,11 @@ mod tests {
                 ..Faults::default()
             };
             let error = asked(faults).0.unwrap_err();
-            assert_eq!(error.kind(), Kind::Unavailable, "request {at}: {error}");
+            assert_eq!(
+                error.kind(),
+                ErrorKind::Unavailable,
+                "request {at}: {error}"
+            );
         }
     }
 }

@@ -8,7 +8,7 @@ use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
 
 use super::{LinkMode, MaterializeReport, shown};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, Time};
 use crate::fs::stamps;
 use crate::host::pool::place::{copy_verified, reflink};
@@ -160,7 +160,7 @@ impl<'m> Placer<'m> {
         );
         let remedy = self.remedy(errno);
         if self.mode != LinkMode::Auto {
-            return Err(Error::new(Kind::Denied, message)
+            return Err(Error::new(ErrorKind::Denied, message)
                 .because(std::io::Error::from(errno))
                 .hint(remedy));
         }

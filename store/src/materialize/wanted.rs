@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::diff::Wants;
 use super::list::Thing;
 use super::{MaterializeRequest, Task, shown};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, Node, Time, TreeEntry};
 use crate::graph::links::{FlattenLimit, Leads, Links};
 use crate::host::pool::{PoolKey, disk};
@@ -213,7 +213,7 @@ impl<'m> Wanted<'m> {
         let has_file = !self.request.spec.path.is_empty()
             && matches!(self.whole.follow(&self.canonical, target)?, Leads::To(..));
         let error = Error::new(
-            Kind::Denied,
+            ErrorKind::Denied,
             format!(
                 "{}: symlink to {} leads out of the destination",
                 shown(&self.path_of(name)),

@@ -293,7 +293,7 @@ fn length(bytes: &[u8]) -> Result<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
 
     #[test]
     fn a_frame_that_decodes_to_other_bytes_fails_the_put_that_verifies() {
@@ -309,7 +309,7 @@ mod tests {
         // Of the same length, and itself a valid frame.
         encode(&mut framer, b"what was Read");
         let error = framer.compare(&[]).unwrap_err();
-        assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         framer.check = None;
         framer.compare(&[]).unwrap();
     }

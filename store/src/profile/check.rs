@@ -164,7 +164,7 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
 
     fn check(name: &str) -> Check {
         let name = HashName::parse(name.as_bytes());
@@ -183,7 +183,7 @@ mod tests {
         for check in [git, large] {
             check.whole(b"hello\n").unwrap();
             let error = check.whole(b"hello!").unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt);
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
             assert!(
                 error.to_string().contains("expected its name, found"),
                 "{error}"

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::{Ancestor, PutRequest};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, Node, RefSpec, Root, State, Totals, TreeEncoder, TreeEntry};
 use crate::host::list::{ListReader, NEVER, Thing, checksum};
 use crate::host::pool::{Mark, Pool};
@@ -253,7 +253,9 @@ fn whole(
         // The tree may not have been collected yet.
         None => match reader.tree(&root) {
             Ok(_) => Ok(root),
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Err(gone()),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => {
+                Err(gone())
+            }
             Err(error) => Err(error),
         },
     }

@@ -18,7 +18,7 @@ use super::pipeline::reason;
 use super::publish::{Passes, PutSession, refused_room};
 use super::tracks::{Branch, Tracks};
 use crate::chunk::Cutter;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     Change, Content, Extra, FrameKind, Id, Node, RefName, Root, Sides, State, Version,
 };
@@ -468,7 +468,7 @@ fn newest_of(state: &State, name: &RefName) -> Newest {
 
 fn come_again(name: &RefName) -> Error {
     Error::new(
-        Kind::Unavailable,
+        ErrorKind::Unavailable,
         format!("{name}: a collector took what was stored meanwhile; nothing was published"),
     )
     .hint(Remedy::LongerMinAgeThanPut)

@@ -18,7 +18,7 @@ use super::messages::{FileChunk, FileRead, Ingested};
 use super::near::{FileNear, Finder, Source};
 use super::reading::read_small;
 use crate::chunk::{Chunker, Cutter};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::FrameKind;
 use crate::host::stat_cache::WriteBack;
 use crate::id::ChunkId;
@@ -236,7 +236,7 @@ impl<'p> Ingest<'p> {
             job.check_whole(&bytes)
                 .map_err(|error| match error.kind() {
                     // Only this file is to be left out.
-                    Kind::Denied => Fault::Unreadable(error),
+                    ErrorKind::Denied => Fault::Unreadable(error),
                     _ => Fault::Broken(error),
                 })?;
             let (mut near, mut found) = (None, Vec::new());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::host::walk::{Dir, Stat, open_max};
 use crate::profile::{Check, Inspection};
 use crate::remedy::Remedy;
@@ -61,7 +61,7 @@ impl FileJob {
 
     /// The error about bytes that fail their check.
     pub(super) fn failed_check(&self, error: Error) -> Error {
-        if error.kind() == Kind::Denied {
+        if error.kind() == ErrorKind::Denied {
             return error;
         }
         let error = error.within(self.path().display());

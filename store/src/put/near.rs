@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::dedup::Dedup;
 use crate::chunk::Tensor;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, Node, RefName, RefSpec, TreeEntry};
 use crate::id::{ChunkId, PackId};
 use crate::index::Index;
@@ -98,7 +98,7 @@ impl<'p> Finder<'p> {
             DeltaBase::Version(spec) => Some(reader.resolve(spec)?.node),
             DeltaBase::Auto => match reader.view().state.version(target, None) {
                 Ok((_, version)) => Some(version.root.into()),
-                Err(error) if error.kind() == Kind::NotFound => None,
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
                 Err(error) => return Err(error),
             },
         };

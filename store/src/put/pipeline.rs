@@ -14,7 +14,7 @@ use super::near::Finder;
 use super::packer::Packer;
 use super::publish::PutSession;
 use super::scan::Scan;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::host::stat_cache::WriteBack;
 use crate::progress::Progress;
 use crate::remedy::Note;
@@ -122,11 +122,11 @@ pub(super) fn pipeline(
 /// Selects the cause among the errors of all stages. A stage that only lost its neighbours was interrupted.
 pub(super) fn reason(store: &Store, errors: impl Iterator<Item = Error>) -> Error {
     let mut errors: Vec<Error> = errors.collect();
-    errors.sort_by_key(|error| error.kind() == Kind::Interrupted);
+    errors.sort_by_key(|error| error.kind() == ErrorKind::Interrupted);
     let first = errors.into_iter().next();
     match (first, store.host().check_stop()) {
         (Some(first), Ok(())) => first,
-        (Some(first), Err(_)) if first.kind() != Kind::Interrupted => first,
+        (Some(first), Err(_)) if first.kind() != ErrorKind::Interrupted => first,
         (_, Err(stopped)) => stopped,
         (None, Ok(())) => Error::interrupted("the put stopped"),
     }

@@ -6,7 +6,7 @@ use super::beside::left_behind;
 use super::dedup::Dedup;
 use super::messages::{Base, Built, FileTimes};
 use super::{Onto, PutReport, PutRequest, SourceCheck, ancestor as save};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     Change, Content, FrameKind, Id, Keep, Node, Root, Sides, State, Version, pack_key,
 };
@@ -323,7 +323,7 @@ impl<'p> PutSession<'p> {
         let mut state = reader.view().state.clone();
         match self.store.catch_up(&mut state) {
             // An entry was given up since.
-            Err(error) if error.kind() == Kind::Conflict => self.store.state(),
+            Err(error) if error.kind() == ErrorKind::Conflict => self.store.state(),
             Err(error) => Err(error),
             Ok(()) => Ok(state),
         }

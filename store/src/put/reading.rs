@@ -134,7 +134,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
     use crate::host::walk::{Item, find_file};
 
     fn job(path: &std::path::Path) -> FileJob {
@@ -187,17 +187,17 @@ mod tests {
         let sizes = read_while(&|path, reads| {
             std::fs::write(path, vec![b'x'; 10 + reads as usize]).unwrap();
         });
-        assert_eq!(sizes.unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(sizes.unwrap_err().kind(), ErrorKind::Conflict);
         // The size is the same; only the times differ.
         let times = read_while(&|path, reads| touch(path, 1000 + u64::from(reads)));
-        assert_eq!(times.unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(times.unwrap_err().kind(), ErrorKind::Conflict);
         // Only the ctime differs, since somebody set the mtime back.
         let ctime = read_while(&|path, _| {
             touch(path, 1000);
             std::thread::sleep(std::time::Duration::from_millis(20));
             touch(path, 1000);
         });
-        assert_eq!(ctime.unwrap_err().kind(), Kind::Conflict);
+        assert_eq!(ctime.unwrap_err().kind(), ErrorKind::Conflict);
     }
 
     #[test]
@@ -210,6 +210,6 @@ mod tests {
         std::fs::write(&path, large).unwrap();
         let (file, mut bytes) = (File::open(&path).unwrap(), Vec::new());
         let error = read_small(&job, &file, &mut bytes, &mut || ()).unwrap_err();
-        assert_eq!(error.kind(), Kind::Conflict, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
     }
 }

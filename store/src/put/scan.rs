@@ -22,7 +22,7 @@ use super::own::{Own, own_paths};
 use super::pipeline::workers;
 use super::private::Private;
 use super::ties::Ties;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Change, Content};
 use crate::host::stat_cache::{CacheBase, StatCache, StatCacheReader, StatCacheWriter};
 use crate::host::walk::{FileWalk, Item, Stat, WalkOptions, walk};
@@ -247,7 +247,10 @@ impl<'p> Scan<'p> {
             Err(error) if self.is_save && (is_leaf || is_dir) => error,
             admitted => return admitted,
         };
-        if matches!(error.kind(), Kind::Unavailable | Kind::Interrupted) {
+        if matches!(
+            error.kind(),
+            ErrorKind::Unavailable | ErrorKind::Interrupted
+        ) {
             return Err(error);
         }
         let path = self.given.join(OsStr::from_bytes(self.walk.path()));
@@ -368,7 +371,9 @@ impl<'p> Scan<'p> {
         });
         match listed {
             Ok(()) => Ok(is_complete),
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => Ok(false),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => {
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }

@@ -14,7 +14,7 @@ use super::dedup::Dedup;
 use super::messages::{Event, FileRead, Ingested};
 use super::pipeline::reason;
 use super::{PutReport, PutRequest, put};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Format, Time, Who};
 use crate::get::GetRequest;
 use crate::get::get;
@@ -110,7 +110,11 @@ fn a_put_that_has_failed_does_not_read_on() {
     let store = Store::init(remote.clone(), host()).unwrap();
     let request = PutRequest::new(source.path(), "team/t/failed".parse().unwrap());
     let error = put(&store, &request, &Slow::default()).unwrap_err();
-    assert_eq!(error.kind(), crate::error::Kind::InvalidInput, "{error}");
+    assert_eq!(
+        error.kind(),
+        crate::error::ErrorKind::InvalidInput,
+        "{error}"
+    );
     drop(socket);
     let stored: u64 = remote
         .list("packs")
@@ -216,7 +220,10 @@ fn the_stage_that_failed_is_told_and_not_those_that_lost_their_neighbour() {
         vec![found(), lost()],
         vec![lost(), found(), lost()],
     ] {
-        assert_eq!(reason(&store, errors.into_iter()).kind(), Kind::Corrupt);
+        assert_eq!(
+            reason(&store, errors.into_iter()).kind(),
+            ErrorKind::Corrupt
+        );
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::origin::Origin;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, Time, Version};
 use crate::host::pool::{Inodes, Made, POOL_TIME, Pool};
 use crate::host::walk::Stat;
@@ -224,7 +224,7 @@ impl WrittenThrough {
 /// The error about files that were written through links.
 pub(super) fn refused(told: &str) -> Error {
     Error::new(
-        Kind::Corrupt,
+        ErrorKind::Corrupt,
         format!("written to through a link that a pool shares with other trees: {told}"),
     )
     .hint(Remedy::TakeWrittenThrough)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Reader, read_frames};
 use crate::codec::{Bases, Decoder, delta_base};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::pack_key;
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
@@ -67,7 +67,7 @@ impl Reader<'_> {
         (pack, offset, len): (PackId, u32, u32),
         error: Error,
     ) -> Error {
-        if error.kind() != Kind::Corrupt {
+        if error.kind() != ErrorKind::Corrupt {
             return error;
         }
         let object = format!("{}: frame at offset {offset}", pack_key(pack));
@@ -78,7 +78,7 @@ impl Reader<'_> {
         };
         let mut ids = base.ids.iter();
         let damage = ids.find_map(|id| self.verified_base(id, &mut Vec::new()).err());
-        match damage.filter(|damage| damage.kind() == Kind::Corrupt) {
+        match damage.filter(|damage| damage.kind() == ErrorKind::Corrupt) {
             Some(damage) => damage
                 .within(format!("{object}: base of a delta"))
                 .because(error),

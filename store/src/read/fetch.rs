@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::codec::Decoder;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::Content;
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
@@ -287,7 +287,7 @@ impl<'r> Worker<'r> {
                     .unwrap_or_default();
                 self.write_frame(frame, bytes)
             }),
-            Err(error) if error.kind() == Kind::NotFound => job
+            Err(error) if error.kind() == ErrorKind::NotFound => job
                 .frames
                 .iter()
                 .flat_map(|frame| &frame.wants)

@@ -16,7 +16,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::fetch::how;
 use super::{Reader, read_frames};
 use crate::codec::Decoder;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::Content;
 use crate::id::ChunkId;
 use crate::index::Location;
@@ -363,7 +363,7 @@ fn bytes_of(reader: &Reader<'_>, coalesce: Coalesce, stretch: &Stretch) -> Resul
         match read_frames(reader.store(), extent.pack, extent.offset, extent.len) {
             Ok(stored) => reads.push(Stored { extent, stored }),
             // The pack was deleted: each chunk is read from its location in the newest state.
-            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
     }

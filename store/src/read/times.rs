@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 
 use super::Reader;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, RefName, Time, TimesDecoder, Version};
 use crate::id::ChunkId;
 
@@ -92,7 +92,7 @@ impl<'g> TimesReader<'g> {
 
     /// Continues with the time of the version. Returns `error` if that is about something else than damage.
     fn go_without(&mut self, error: Error) -> Result<Time> {
-        if error.kind() != Kind::Corrupt {
+        if error.kind() != ErrorKind::Corrupt {
             return Err(error);
         }
         let of = self.owner()?;

@@ -469,7 +469,7 @@ impl Upload for Staged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
     use crate::remote::testing::conformance::conformance;
 
     fn bundle(path: &Path) -> Bundle {
@@ -504,7 +504,7 @@ mod tests {
             std::fs::write(&path, &cut).unwrap();
             let again = bundle(&path);
             assert_eq!(again.get("a").unwrap(), "first", "{len}");
-            assert_eq!(again.get("b/c").unwrap_err().kind(), Kind::NotFound);
+            assert_eq!(again.get("b/c").unwrap_err().kind(), ErrorKind::NotFound);
             again.put("b/c", Bytes::from_static(b"other")).unwrap();
             drop(again);
             assert_eq!(bundle(&path).get("b/c").unwrap(), "other");
@@ -513,7 +513,7 @@ mod tests {
         for len in 0..whole.len() {
             std::fs::write(&path, &whole[..len]).unwrap();
             let error = Bundle::open(&path, false).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt, "{len}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{len}: {error}");
         }
     }
 
@@ -545,7 +545,7 @@ mod tests {
         writer.put("a", Bytes::from_static(b"1")).unwrap();
         assert_eq!(reader.get("a").unwrap(), "1");
         let error = reader.put("b", Bytes::new()).unwrap_err();
-        assert_eq!(error.kind(), Kind::Conflict, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
         reader.touch("use/today").unwrap_err();
         drop(writer);
         reader.put("b", Bytes::new()).unwrap();
@@ -570,7 +570,7 @@ mod tests {
             bundle.put("a", Bytes::new()).unwrap();
             meddle(&path);
             let error = bundle.put("b", Bytes::new()).unwrap_err();
-            assert_eq!(error.kind(), Kind::Conflict, "{error}");
+            assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
         }
     }
 
@@ -592,7 +592,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("b");
         let error = Bundle::open(&path, false).unwrap_err();
-        assert_eq!(error.kind(), Kind::NotFound, "{error}");
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
         std::fs::write(&path, b"somebody's file").unwrap();
         for create in [true, false] {
             assert!(Bundle::open(&path, create).is_err());

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::bucket::in_chain;
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 use crate::remedy::Remedy;
 
 pub(super) const READ: &str = "read from";
@@ -22,7 +22,7 @@ pub(super) fn failure(
     let cause = in_chain::<io::Error>(&source);
     let kind = kind(&source, cause, doing, local);
     let message = match kind {
-        Kind::Corrupt => format!("{key}: a directory is in its place in {url}"),
+        ErrorKind::Corrupt => format!("{key}: a directory is in its place in {url}"),
         _ => format!("{key}: cannot {doing} {url}"),
     };
     let error = Error::new(kind, message);
@@ -37,7 +37,7 @@ pub(super) fn failure(
 pub(super) fn io_failure(key: &str, doing: &str, url: &str, source: io::Error) -> Error {
     let kind = io_kind(&source, doing, true);
     let message = match kind {
-        Kind::Corrupt => format!("{key}: {source} in {url}"),
+        ErrorKind::Corrupt => format!("{key}: {source} in {url}"),
         _ => format!("{key}: cannot {doing} {url}"),
     };
     let error = Error::new(kind, message);
@@ -48,34 +48,39 @@ pub(super) fn io_failure(key: &str, doing: &str, url: &str, source: io::Error) -
     error.because(source)
 }
 
-fn kind(source: &object_store::Error, cause: Option<&io::Error>, doing: &str, local: bool) -> Kind {
+fn kind(
+    source: &object_store::Error,
+    cause: Option<&io::Error>,
+    doing: &str,
+    local: bool,
+) -> ErrorKind {
     use object_store::Error as E;
     match source {
-        E::NotFound { .. } => Kind::NotFound,
-        E::AlreadyExists { .. } | E::Precondition { .. } => Kind::Conflict,
-        E::PermissionDenied { .. } | E::Unauthenticated { .. } => Kind::Denied,
-        E::InvalidPath { .. } | E::UnknownConfigurationKey { .. } => Kind::InvalidInput,
-        E::NotSupported { .. } | E::NotImplemented { .. } => Kind::Unsupported,
+        E::NotFound { .. } => ErrorKind::NotFound,
+        E::AlreadyExists { .. } | E::Precondition { .. } => ErrorKind::Conflict,
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => ErrorKind::Denied,
+        E::InvalidPath { .. } | E::UnknownConfigurationKey { .. } => ErrorKind::InvalidInput,
+        E::NotSupported { .. } | E::NotImplemented { .. } => ErrorKind::Unsupported,
         _ => match cause {
             Some(cause) => io_kind(cause, doing, local),
-            None if local => Kind::Io,
-            None => Kind::Unavailable,
+            None if local => ErrorKind::Io,
+            None => ErrorKind::Unavailable,
         },
     }
 }
 
-fn io_kind(cause: &io::Error, doing: &str, local: bool) -> Kind {
+fn io_kind(cause: &io::Error, doing: &str, local: bool) -> ErrorKind {
     use io::ErrorKind as E;
     match cause.kind() {
-        _ if !local => Kind::Unavailable,
-        E::NotFound => Kind::NotFound,
-        E::NotADirectory | E::IsADirectory if doing == READ => Kind::NotFound,
-        E::IsADirectory if doing == WRITE => Kind::Corrupt,
+        _ if !local => ErrorKind::Unavailable,
+        E::NotFound => ErrorKind::NotFound,
+        E::NotADirectory | E::IsADirectory if doing == READ => ErrorKind::NotFound,
+        E::IsADirectory if doing == WRITE => ErrorKind::Corrupt,
         // Something else is stored in place of the object.
-        E::InvalidData if doing == READ => Kind::Corrupt,
-        E::PermissionDenied | E::ReadOnlyFilesystem => Kind::Denied,
-        E::TimedOut | E::StaleNetworkFileHandle => Kind::Unavailable,
-        _ => Kind::Io,
+        E::InvalidData if doing == READ => ErrorKind::Corrupt,
+        E::PermissionDenied | E::ReadOnlyFilesystem => ErrorKind::Denied,
+        E::TimedOut | E::StaleNetworkFileHandle => ErrorKind::Unavailable,
+        _ => ErrorKind::Io,
     }
 }
 
@@ -83,17 +88,17 @@ fn advice(advice: &'static str) -> Option<Remedy> {
     Some(advice.into())
 }
 
-fn hint(kind: Kind, cause: Option<&io::Error>) -> Option<Remedy> {
+fn hint(kind: ErrorKind, cause: Option<&io::Error>) -> Option<Remedy> {
     match (kind, cause.map(io::Error::kind)) {
         (_, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) => advice(
             "free some space there, or name another place; nothing that was stored before is touched",
         ),
-        (Kind::Corrupt, _) => Some(Remedy::VerifyThenMoveAway),
-        (Kind::Denied, Some(io::ErrorKind::ReadOnlyFilesystem)) => advice(
+        (ErrorKind::Corrupt, _) => Some(Remedy::VerifyThenMoveAway),
+        (ErrorKind::Denied, Some(io::ErrorKind::ReadOnlyFilesystem)) => advice(
             "the file system is mounted read-only; name another place, or mount it for writing",
         ),
-        (Kind::Denied, Some(_)) => Some(Remedy::SharedStore),
-        (Kind::Denied, None) => advice("check the credentials and what they permit"),
+        (ErrorKind::Denied, Some(_)) => Some(Remedy::SharedStore),
+        (ErrorKind::Denied, None) => advice("check the credentials and what they permit"),
         _ => None,
     }
 }
@@ -118,7 +123,7 @@ mod tests {
             true,
             generic(io::Error::from_raw_os_error(28)),
         );
-        assert_eq!(error.kind(), Kind::Io);
+        assert_eq!(error.kind(), ErrorKind::Io);
         assert_eq!(error.to_string(), "packs/a: cannot write to file:///s");
         let remedy = error.remedy().unwrap().to_string();
         assert!(remedy.starts_with("free some space"), "{remedy}");
@@ -137,11 +142,11 @@ mod tests {
             )
             .kind()
         };
-        assert_eq!(kind(true, 13), Kind::Denied);
-        assert_eq!(kind(true, 30), Kind::Denied);
-        assert_eq!(kind(true, 5), Kind::Io);
-        assert_eq!(kind(true, 2), Kind::NotFound);
-        assert_eq!(kind(false, 111), Kind::Unavailable);
-        assert_eq!(kind(false, 2), Kind::Unavailable);
+        assert_eq!(kind(true, 13), ErrorKind::Denied);
+        assert_eq!(kind(true, 30), ErrorKind::Denied);
+        assert_eq!(kind(true, 5), ErrorKind::Io);
+        assert_eq!(kind(true, 2), ErrorKind::NotFound);
+        assert_eq!(kind(false, 111), ErrorKind::Unavailable);
+        assert_eq!(kind(false, 2), ErrorKind::Unavailable);
     }
 }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use rayon::prelude::*;
 
-use crate::error::{Kind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::format::FORMAT_KEY;
 
 mod abandoned;
@@ -118,7 +118,7 @@ pub fn one_by_one<R: Read + ?Sized>(remote: &R, keys: &[String]) -> Result<Vec<B
     for key in keys {
         match remote.get(key) {
             Ok(bytes) => found.push(bytes),
-            Err(error) if error.kind() == Kind::NotFound => break,
+            Err(error) if error.kind() == ErrorKind::NotFound => break,
             Err(error) => return Err(error),
         }
     }

@@ -31,7 +31,7 @@ use super::wait::Wait;
 use super::{
     Created, ObjectInfo, Options, Prune, Read, Settings, Upload, Write, one_by_one, overwrites,
 };
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::is_of_reserve;
 
 /// How long touching an unimportant object may take.
@@ -168,7 +168,7 @@ impl Objects {
     fn found(&self, key: &str, source: &object_store::Error) -> Result<Created> {
         if is_conflict(source) {
             self.size(key).map_err(|error| match error.kind() {
-                Kind::NotFound => Error::unavailable(format!(
+                ErrorKind::NotFound => Error::unavailable(format!(
                     "{key}: {} did another request for it at the same time",
                     self.url
                 ))
@@ -557,7 +557,7 @@ mod tests {
         let path = temp.path().join(std::ffi::OsStr::from_bytes(b"\xff"));
         assert_eq!(
             Objects::directory(&path).unwrap_err().kind(),
-            Kind::InvalidInput
+            ErrorKind::InvalidInput
         );
     }
 

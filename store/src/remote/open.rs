@@ -153,7 +153,7 @@ fn percent_decoded(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
 
     fn create() -> Options {
         Options {
@@ -169,7 +169,7 @@ mod tests {
         let url = format!("file://{}", path.display()).replace(' ', "%20");
         for name in [path.to_str().unwrap(), &url] {
             let error = open(name, &Options::default()).unwrap_err();
-            assert_eq!(error.kind(), Kind::NotFound, "{error:?}");
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{error:?}");
         }
         let made = open(&url, &create()).unwrap();
         assert_eq!(made.url(), format!("file://{}", path.display()));
@@ -181,18 +181,18 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         for options in [Options::default(), create()] {
             let error = open(file.path().to_str().unwrap(), &options).unwrap_err();
-            assert_eq!(error.kind(), Kind::Io, "{error:?}");
+            assert_eq!(error.kind(), ErrorKind::Io, "{error:?}");
         }
     }
 
     #[test]
     fn urls_that_name_nothing_are_refused() {
         for (url, kind) in [
-            ("ftp://host/x", Kind::InvalidInput),
-            ("file://relative/x", Kind::InvalidInput),
-            ("file:///bad%zz", Kind::InvalidInput),
-            ("file:///bad%+1", Kind::InvalidInput),
-            ("memory:x", Kind::InvalidInput),
+            ("ftp://host/x", ErrorKind::InvalidInput),
+            ("file://relative/x", ErrorKind::InvalidInput),
+            ("file:///bad%zz", ErrorKind::InvalidInput),
+            ("file:///bad%+1", ErrorKind::InvalidInput),
+            ("memory:x", ErrorKind::InvalidInput),
         ] {
             assert_eq!(
                 open(url, &Options::default()).unwrap_err().kind(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Created, ObjectInfo, Prune, Read, Upload, Write};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::CommitId;
 use crate::remedy::Remedy;
 
@@ -39,7 +39,7 @@ pub fn keeps_first(remote: &dyn Prune) -> Result<bool> {
     let deleted = remote.delete(std::slice::from_ref(&key));
     let kept = match tried {
         // The endpoint itself reports that it does not support put-if-absent.
-        Err(error) if error.kind() == Kind::Unsupported => return Ok(false),
+        Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(false),
         tried => tried?,
     };
     deleted.map(|()| kept)
@@ -48,7 +48,7 @@ pub fn keeps_first(remote: &dyn Prune) -> Result<bool> {
 fn holds(remote: &dyn Prune, key: &str, bytes: &Bytes) -> Result<bool> {
     match remote.get(key) {
         Ok(found) => Ok(found == bytes),
-        Err(error) if error.kind() == Kind::NotFound => Ok(false),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -56,7 +56,7 @@ fn holds(remote: &dyn Prune, key: &str, bytes: &Bytes) -> Result<bool> {
 /// Creates with put-if-absent if the endpoint supports it, otherwise with a plain put.
 fn create_or_put(remote: &dyn Write, key: &str, bytes: Bytes) -> Result<Created> {
     match remote.create(key, bytes.clone()) {
-        Err(error) if error.kind() == Kind::Unsupported => {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
             remote.put(key, bytes).map(|()| Created::Created)
         }
         created => created,
@@ -116,7 +116,7 @@ impl Write for SingleWriter {
     fn create(&self, key: &str, bytes: Bytes) -> Result<Created> {
         match self.0.size(key) {
             Ok(_) => return Ok(Created::Exists),
-            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
         match create_or_put(self.0.as_ref(), key, bytes.clone())? {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{Memory, ReplicateRequest, Resume, Selection, replicate};
-use crate::error::{Kind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::format::{
     Change, LOG_PREFIX, PACKS_PREFIX, RefName, Who, pack_key, parse_pack_key, segment_key,
 };
@@ -488,7 +488,7 @@ fn an_interrupted_put_commits_what_it_has_and_says_so() {
         });
     let stop = StopAt(0.into(), host);
     let error = put(&store, &PutRequest::new(source.path(), name()), &stop).unwrap_err();
-    assert_eq!(error.kind(), Kind::Interrupted, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error:?}");
     let remedy = error.remedy();
     let packs = remote.list(PACKS_PREFIX).unwrap();
     let bytes: u64 = packs.iter().map(|pack| pack.size).sum();

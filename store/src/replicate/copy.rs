@@ -13,7 +13,7 @@ use super::missing::{Unreadable, Wants, is_its_own};
 use super::runs::{EachRun, FrameChunk, Run, WantedFrame, join};
 use super::uploader::Uploader;
 use crate::codec::{Decoder, LEVEL, delta_base};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FrameKind, PackChunk, pack_key};
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
@@ -183,7 +183,7 @@ fn pass(
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
     sent.map_err(|error| Failure {
-        is_there: error.kind() != Kind::Interrupted,
+        is_there: error.kind() != ErrorKind::Interrupted,
         error,
     })?;
     let error = shared.error.into_inner();
@@ -221,7 +221,7 @@ impl Worker<'_, '_> {
                 let end = start + frame.stored_len as usize;
                 self.frame(pack, frame, stored.get(start..end).unwrap_or_default())
             }),
-            Err(error) if error.kind() == Kind::NotFound => {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
                 let mut gone = lock(&self.shared.gone);
                 for frame in &run.frames {
                     let place = (pack, frame.offset);
@@ -230,11 +230,11 @@ impl Worker<'_, '_> {
                 Ok(())
             }
             // The pack ends too early. What is before its end is good.
-            Err(error) if error.kind() == Kind::Corrupt => {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
                 run.frames.iter().try_for_each(|frame| {
                     match read_frames(self.shared.from, pack, frame.offset, frame.stored_len) {
                         Ok(stored) => self.frame(pack, frame, &stored),
-                        Err(error) if error.kind() == Kind::Corrupt => {
+                        Err(error) if error.kind() == ErrorKind::Corrupt => {
                             self.shared.damaged(frame.wanted(), &error);
                             Ok(())
                         }
@@ -326,7 +326,7 @@ impl Shared<'_> {
         let mut first = lock(&self.error);
         if first
             .as_ref()
-            .is_none_or(|first| first.kind() == Kind::Interrupted)
+            .is_none_or(|first| first.kind() == ErrorKind::Interrupted)
         {
             *first = Some(error);
         }

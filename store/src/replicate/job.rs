@@ -15,7 +15,7 @@ use super::select::{Bring, Ends, Selected};
 use super::surplus::{Surplus, check, still, surplus};
 use super::uploader::{Sent, Unsettled, Uploader};
 use super::{RefOutcome, RefStatus, ReplicateReport, ReplicateRequest, Resume, room};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{RefName, Root, State};
 use crate::id::{ChunkId, PassId};
 use crate::index::Index;
@@ -468,7 +468,9 @@ fn lacking(bring: &Bring, reader: &Reader<'_>, error: Error) -> Error {
         state.version(&bring.name, Some(bring.from)).is_ok()
     };
     match error.kind() {
-        Kind::NotFound if is_live() => Error::corrupt(error.to_string()).hint(Remedy::VerifySource),
+        ErrorKind::NotFound if is_live() => {
+            Error::corrupt(error.to_string()).hint(Remedy::VerifySource)
+        }
         _ => error,
     }
 }

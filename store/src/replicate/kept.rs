@@ -7,7 +7,7 @@
 use super::ReplicateRequest;
 use super::missing::{Missing, Unreadable, is_its_own};
 use super::select::Kept;
-use crate::error::{Kind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::format::State;
 use crate::id::PackId;
 use crate::index::Index;
@@ -80,7 +80,7 @@ fn opened(store: &Store, state: &State) -> Result<View> {
     };
     match store.open_index(state, &view.index) {
         // A collector was faster: there is a newer state.
-        Err(error) if error.kind() == Kind::NotFound => store.follow(&mut view)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => store.follow(&mut view)?,
         index => view.index = index?,
     }
     Ok(view)

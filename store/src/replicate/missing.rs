@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::Version;
 use crate::graph::{Part, Seen, Visit, Walk};
 use crate::id::ChunkId;
@@ -18,7 +18,7 @@ use crate::remedy::Remedy;
 use crate::session::Relied;
 
 /// Chunks that could not be read at the source, and why.
-pub(super) type Unreadable = HashMap<ChunkId, (Kind, String)>;
+pub(super) type Unreadable = HashMap<ChunkId, (ErrorKind, String)>;
 
 static NOTHING_LEFT: LazyLock<HashSet<ChunkId>> = LazyLock::new(HashSet::new);
 
@@ -273,6 +273,6 @@ impl Visit for Missing<'_> {
 pub(super) fn is_its_own(error: &Error) -> bool {
     matches!(
         error.kind(),
-        Kind::NotFound | Kind::Corrupt | Kind::Unsupported
+        ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Unsupported
     )
 }

@@ -35,7 +35,7 @@ pub use undo::{Restored, UndoReport, undo};
 
 use serde::{Serialize, Serializer};
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{At, Id, Namespace, RefName, State};
 use crate::id::StoreId;
 use crate::progress::Progress;
@@ -310,7 +310,7 @@ pub fn replicate(
             false => Ok(()),
         });
     job.report.stopped = outcome.err().map(|error| match error.kind() {
-        Kind::Interrupted => Error::interrupted(
+        ErrorKind::Interrupted => Error::interrupted(
             "stopped on request; what was complete is published, and the next run does the rest",
         ),
         _ => error,

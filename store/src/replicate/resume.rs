@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::uploader::{Unsettled, read_frames};
-use crate::error::{Kind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::format::pack_key;
 use crate::id::{ChunkId, PackId};
 use crate::pack::reader::OpenPack;
@@ -145,7 +145,7 @@ fn open(view: &View, to: &Store, id: PackId, verify: bool) -> Result<Option<Open
     match opened {
         Ok(pack) => Ok(Some(pack)),
         Err(error) => match error.kind() {
-            Kind::NotFound | Kind::Corrupt | Kind::Unsupported => Ok(None),
+            ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Unsupported => Ok(None),
             _ => Err(error),
         },
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::surplus::{dropped_there, none_in};
 use super::{Delete, RefOutcome, RefStatus, ReplicateRequest, Selection, Versions};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     At, Change, Id, Namespace, Origin, RefHead, RefName, RefState, State, Version,
 };
@@ -170,7 +170,7 @@ pub(super) fn select(
         let Err(error) = chosen else {
             continue;
         };
-        let is_gone = error.kind() == Kind::NotFound && asked.whole;
+        let is_gone = error.kind() == ErrorKind::NotFound && asked.whole;
         let was_there = is_gone && from.refs.last(&name)? > 0;
         if !(was_there && request.delete == Delete::All) {
             let error = dropped_there(request.delete, was_there, error);

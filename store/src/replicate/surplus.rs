@@ -434,7 +434,7 @@ mod tests {
         tried(SURPLUS, &[1]).unwrap();
         tried(SURPLUS, &[3, 4]).unwrap();
         let error = tried(SURPLUS, &[1, 2]).unwrap_err();
-        assert_eq!(error.kind(), crate::error::Kind::Conflict);
+        assert_eq!(error.kind(), crate::error::ErrorKind::Conflict);
         assert!(
             error.to_string().ends_with("another store: team/t/r@2"),
             "{error}"

@@ -424,7 +424,7 @@ fn a_size_that_is_not_that_of_the_chunk_is_refused_at_the_source() {
     let RefStatus::Failed(error) = &outcome.status else {
         panic!("{outcome:?}");
     };
-    assert_eq!(error.kind(), Kind::Corrupt);
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(
         format!("{error:?}").contains("bytes, expected"),
         "{error:?}"
@@ -470,7 +470,11 @@ fn a_version_that_the_source_has_lost_is_not_complete() {
         ..Faults::default()
     });
     let error = is_complete(&mute, &version).unwrap_err();
-    assert_eq!(error.kind(), crate::error::Kind::Unavailable, "{error:?}");
+    assert_eq!(
+        error.kind(),
+        crate::error::ErrorKind::Unavailable,
+        "{error:?}"
+    );
 }
 
 /// A missing ref is reported with the others, unless there are no others.
@@ -486,5 +490,5 @@ fn a_selection_is_found_as_long_as_one_of_it_is() {
     select(&[REFS[0]]).unwrap();
     select(&["team/t/none", REFS[0]]).unwrap();
     let error = select(&["team/t/none"]).unwrap_err();
-    assert_eq!(error.kind(), crate::error::Kind::NotFound, "{error:?}");
+    assert_eq!(error.kind(), crate::error::ErrorKind::NotFound, "{error:?}");
 }

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use super::select::is_same;
 use super::{Forgetful, RefStatus, ReplicateRequest, Selection, replicate};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{At, Change, LogEntry, RefName, State, Target, Version};
 use crate::log;
 use crate::progress::Progress;
@@ -254,7 +254,7 @@ fn is_meant(what: Option<&Target>, name: &RefName, number: u64) -> bool {
 /// The error about bytes that are gone even from the earlier state.
 fn too_late(error: Error) -> Error {
     match error.kind() {
-        Kind::NotFound | Kind::Corrupt => Error::not_found(format!(
+        ErrorKind::NotFound | ErrorKind::Corrupt => Error::not_found(format!(
             "its bytes are gone: a collector has given the space back ({error})"
         )),
         _ => error,

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use super::{Session, Written};
-use crate::error::{Kind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::format::{Change, State};
 use crate::id::SegmentId;
 use crate::index::{OpenSegment, merge};
@@ -91,7 +91,7 @@ impl Session<'_> {
         let from: Vec<(usize, &OpenSegment)> = [(0, &own)].into_iter().chain(others).collect();
         let state = &written.view.state;
         let add = match merge(remote, made, state, &from, &|_| false) {
-            Err(error) if error.kind() == Kind::Corrupt => {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
                 self.store.warn(error);
                 return Ok(None);
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Root, State};
 use crate::graph::{Part, Seen, Visit, Walk};
 use crate::id::{ChunkId, PackId, PassId, SegmentId};
@@ -141,7 +141,9 @@ impl Relied {
         let reader = Reader::at(store, now.clone());
         for base in bases.iter() {
             let is_offered = match all_offered(&reader, &now.index, base) {
-                Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => false,
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => {
+                    false
+                }
                 outcome => outcome?,
             };
             if !is_offered {
@@ -231,7 +233,7 @@ mod tests {
             before: 1000,
             ..Faults::default()
         });
-        assert_eq!(is_offered().unwrap_err().kind(), Kind::Unavailable);
+        assert_eq!(is_offered().unwrap_err().kind(), ErrorKind::Unavailable);
         remote.set(Faults::default());
         for info in memory.list(PACKS_PREFIX).unwrap() {
             let bytes = memory.get(&info.key).unwrap();

@@ -10,7 +10,7 @@ use super::packs::{PackTask, Reading, check_packs};
 use super::record::Record;
 use super::saver::{Saver, condemning};
 use super::{Part, VerifyReport, segments};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Change, PACKS_PREFIX, State, pack_key, parse_pack_key};
 use crate::id::PackId;
 use crate::progress::{Progress, Unwatched};
@@ -105,7 +105,7 @@ pub(crate) fn gone(remote: &dyn Read, packs: &[PackId], all: usize) -> Result<BT
     let found = of_each(remote, &asked, |pack| {
         match remote.size(&pack_key(**pack)) {
             Ok(_) => Ok(None),
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => {
                 Ok(Some(**pack))
             }
             Err(error) => Err(error),

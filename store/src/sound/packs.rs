@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::{Finding, Part, VerifyReport};
 use crate::codec::Bases;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{SegmentPack, pack_key, segment_key};
 use crate::id::{ChunkId, PackId, SegmentId};
 use crate::index::{Location, OpenSegment};
@@ -182,14 +182,14 @@ fn look_at(
     let mut outcome = Outcome::default();
     let size = match remote.size(&key) {
         Ok(size) => size,
-        Err(error) if error.kind() == Kind::NotFound => {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
             outcome.end = Some(0);
             outcome
                 .defects
                 .push(Error::corrupt(format!("{key}: is missing")));
             return Ok(outcome);
         }
-        Err(error) if error.kind() == Kind::Corrupt => {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
             outcome.end = Some(0);
             outcome.defects.push(error);
             return Ok(outcome);
@@ -287,7 +287,7 @@ fn read_all(
             }
             Ok(_) => {}
             // The frame is as it was stored. The walk of versions reports which paths the missing base hits.
-            Err(error) if error.kind() == Kind::NotFound && !frame.bases.is_empty() => {}
+            Err(error) if error.kind() == ErrorKind::NotFound && !frame.bases.is_empty() => {}
             Err(error) => damaged(&mut frame.chunks.iter().map(|(id, _, _)| *id), error),
         }
         Ok(())

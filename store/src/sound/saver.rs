@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::packs::PackTask;
 use crate::codec::LEVEL;
-use crate::error::{Kind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::format::{Condemned, FrameKind, State, pack_key};
 use crate::id::{ChunkId, PackId};
 use crate::index::Index;
@@ -57,7 +57,7 @@ impl<'s> Saver<'s> {
         let remote = Arc::clone(self.store.remote());
         let size = match remote.size(&pack_key(task.pack.id)) {
             Ok(size) => size,
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => 0,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => 0,
             Err(error) => return Err(error),
         };
         let rows = rows_in(&task.segment, task.position)?;

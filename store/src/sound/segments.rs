@@ -167,7 +167,7 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
     use crate::format::Who;
     use crate::progress::Unwatched;
     use crate::put::{PutRequest, put};
@@ -251,7 +251,7 @@ mod tests {
         let check = |always, most| check_within(&store, vec![segment_of(&store)], [always, most]);
         for (always, most) in [(bytes, 0), (0, bytes), (0, u64::MAX)] {
             let error = check(always, most).unwrap_err();
-            assert_eq!(error.kind(), Kind::Corrupt, "{error:?}");
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
         }
         check(0, bytes - 1).unwrap();
         assert_eq!(Record::load(&record_path(&store)), Record::default());

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Store, View};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FORMAT_KEY, LogEntry, RefName, State};
 use crate::host::saved::{Known, Notes};
 use crate::log;
@@ -59,7 +59,7 @@ impl Store {
     /// Unavailable, when the store is away.
     pub fn check_there(&self) -> Result<()> {
         match self.remote.get(FORMAT_KEY) {
-            Err(error) if error.kind() == Kind::NotFound => {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
                 let url = self.remote.url();
                 Err(Error::unavailable(format!("{url}: the store is away")).because(error))
             }
@@ -99,7 +99,7 @@ impl Store {
         let mut entries = Vec::new();
         for _ in 0..STATES_MAX {
             match self.open_index(&view.state, &view.index) {
-                Err(error) if error.kind() == Kind::NotFound => {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
                     let news = self.news(&mut view.state)?;
                     if news.is_empty() {
                         return Err(lost_segment(error));

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 use super::Store;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LOG_PREFIX, State, log_key};
 use crate::fs::read_regular;
 use crate::id::{EntryId, PackId};
@@ -83,7 +83,7 @@ impl Store {
             // Another process of this host may have added the entry a moment ago.
             match log::read_after(remote, &mut now) {
                 // Damage is reported elsewhere.
-                Err(error) if error.kind() == Kind::Corrupt => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(None),
                 read => drop(read?),
             }
             if seen.is_given_up(&now) {

@@ -1,6 +1,6 @@
 //! The object `format`, with which a store begins. No other object holds what is in it.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FORMAT_KEY, Format, LOG_PREFIX, PACKS_PREFIX, SEGMENTS_PREFIX, is_object_key};
 use crate::remedy::Remedy;
 use crate::remote::{Read, is_far};
@@ -16,7 +16,7 @@ const LOST: &str = "restore `format` from a copy of the store: nothing else in i
 pub(super) fn read_format(remote: &dyn Read) -> Result<Format> {
     let url = remote.url();
     let bytes = remote.get(FORMAT_KEY).map_err(|error| match error.kind() {
-        Kind::NotFound => {
+        ErrorKind::NotFound => {
             // In a bucket each look is a request, and making a store would pay for it.
             let lost = (!is_far(remote)).then(|| check_nothing_remains(remote).err());
             lost.flatten().unwrap_or_else(|| {
@@ -24,11 +24,11 @@ pub(super) fn read_format(remote: &dyn Read) -> Result<Format> {
                 Error::not_found(format!("{url}: there is no store")).hint(hint)
             })
         }
-        Kind::Corrupt => error.hint(LOST),
+        ErrorKind::Corrupt => error.hint(LOST),
         _ => error,
     })?;
     Format::decode(&bytes).map_err(|error| match error.kind() {
-        Kind::Corrupt => error.within(url).hint(LOST),
+        ErrorKind::Corrupt => error.within(url).hint(LOST),
         _ => error.within(url),
     })
 }
@@ -39,7 +39,7 @@ pub(super) fn read_format(remote: &dyn Read) -> Result<Format> {
 /// Corrupt, naming one of the objects.
 pub(super) fn check_nothing_remains(remote: &dyn Read) -> Result<()> {
     let is_missing =
-        || matches!(remote.get(FORMAT_KEY), Err(error) if error.kind() == Kind::NotFound);
+        || matches!(remote.get(FORMAT_KEY), Err(error) if error.kind() == ErrorKind::NotFound);
     match remains(remote) {
         Some(key) if is_missing() => Err(Error::corrupt(format!(
             "{}: {FORMAT_KEY}: missing, although {key} exists",

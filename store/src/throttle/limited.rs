@@ -147,7 +147,7 @@ impl Upload for LimitedUpload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
     use crate::format::Who;
     use crate::remote::Objects;
 
@@ -170,7 +170,7 @@ mod tests {
             let limited = Limited::new(Arc::new(Objects::memory()), 1, host.clone());
             write(&limited).unwrap();
             let error = write(&limited).unwrap_err();
-            assert_eq!(error.kind(), Kind::Interrupted);
+            assert_eq!(error.kind(), ErrorKind::Interrupted);
             limited.list("").unwrap();
         }
     }

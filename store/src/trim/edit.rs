@@ -1,6 +1,6 @@
 //! The edit of a tree: which entries are removed, and what the directories and the times become.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, Node, Root, Time, Totals, TreeEntry, Version};
 use crate::host::walk::Globs;
 use crate::read::{Reader, TimesReader};
@@ -140,7 +140,7 @@ impl<'e, 'r> Edit<'e, 'r> {
         }
         if !self.is_any_left || (is_whole && self.request.filter.is_none()) {
             return Err(Error::new(
-                Kind::Conflict,
+                ErrorKind::Conflict,
                 format!(
                     "{target}: nothing would be left of {} entries",
                     totals.entries

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use store::{Error, Globs, Kind, Reader, RefName, Result, Store, StoreId};
+use store::{Error, ErrorKind, Globs, Reader, RefName, Result, Store, StoreId};
 
 use self::told::Report;
 use super::entries::{self, Entries, Entry, State};
@@ -236,7 +236,7 @@ impl Pushing {
                     dir.display(),
                     human::counted(report.pushed, "entry")
                 )),
-                Err(error) if error.kind() != Kind::Interrupted => warn(context, &dir, &error),
+                Err(error) if error.kind() != ErrorKind::Interrupted => warn(context, &dir, &error),
                 _ => {}
             }
         }

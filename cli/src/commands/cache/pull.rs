@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use store::{
-    Error, GetRequest, Globs, Kind, Reader, RefName, RefSpec, Result, Store, Unwatched, get,
+    Error, ErrorKind, GetRequest, Globs, Reader, RefName, RefSpec, Result, Store, Unwatched, get,
 };
 
 use super::entries::{self, Entries, Entry, State};
@@ -230,7 +230,7 @@ pub(super) fn run(
         false => {
             let all: Vec<&str> = refs.iter().map(RefName::as_str).collect();
             Err(Error::new(
-                Kind::NotFound,
+                ErrorKind::NotFound,
                 format!("{}: there is no such ref", all.join(", ")),
             )
             .hint("the first `store cache push` makes it"))

@@ -5,7 +5,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use store::{Error, Kind, RefName, Remedy, Result};
+use store::{Error, ErrorKind, RefName, Remedy, Result};
 
 use super::entries::{self, State};
 use super::profile::Profile;
@@ -104,7 +104,7 @@ impl Unpushed {
 /// Whether the same push may succeed later.
 fn may_be_later(error: &Error, dir: &Path, context: &Context) -> bool {
     let is_full = error.remedy() == Some(&Remedy::DropOrRaiseQuota);
-    is_full || error.kind() == Kind::Interrupted || save::is_out_of_reach(error, dir, context)
+    is_full || error.kind() == ErrorKind::Interrupted || save::is_out_of_reach(error, dir, context)
 }
 
 /// The number of complete entries.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use store::{Error, Kind, Result, StoreId};
+use store::{Error, ErrorKind, Result, StoreId};
 
 use crate::config::clusters::{self, Cluster, Label};
 use crate::config::edit;
@@ -72,7 +72,7 @@ fn looked_at(cluster: &Cluster, context: &Context) -> Result<StoreId> {
     }
     let opened = context.open_cluster(cluster);
     let store = opened.map_err(|error| match error.kind() {
-        Kind::NotFound => error.hint(format!(
+        ErrorKind::NotFound => error.hint(format!(
             "make a store there with `store init {}`, or write the name down all the same with --no-check",
             cluster.url
         )),

@@ -10,7 +10,7 @@ use store::replicate::{
     Delete, Forgetful, RefStatus, ReplicateRequest, Selection, Versions, replicate,
 };
 use store::{
-    Error, Kind, MadeTree, MaterializeRequest, Pool, Reader, RefName, RefSpec, Remedy, Result,
+    Error, ErrorKind, MadeTree, MaterializeRequest, Pool, Reader, RefName, RefSpec, Remedy, Result,
     Root, Store, StoreId, Unwatched, materialize_from,
 };
 
@@ -99,7 +99,7 @@ impl Cache {
             .map_err(|error| error.within(fallback))?;
         let request = request(vec![self.name.clone()]);
         let done = match replicate(&from, store, &request, &Forgetful, &Unwatched) {
-            Err(error) if error.kind() == Kind::NotFound => {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.note_missing(fallback, context);
                 return Ok(());
             }
@@ -110,7 +110,9 @@ impl Cache {
         }
         for one in done.refs {
             match one.status {
-                RefStatus::Failed(error) if error.kind() != Kind::NotFound => return Err(error),
+                RefStatus::Failed(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error);
+                }
                 RefStatus::Failed(_) => self.note_missing(fallback, context),
                 _ => context.out.note(format_args!(
                     "note: {} was brought from {fallback}",

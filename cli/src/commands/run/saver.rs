@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use store::{Error, Kind, PutReport, PutRequest, Result, Store, Unwatched, View};
+use store::{Error, ErrorKind, PutReport, PutRequest, Result, Store, Unwatched, View};
 
 use super::caches::Cache;
 use super::child::{Asked, Signals};
@@ -167,7 +167,7 @@ impl<'s> Saver<'s> {
             // After a partial save, the rest was already named, and a retry would name it again.
             let is_done = match &saved {
                 Ok(()) => true,
-                Err(error) => error.kind() == Kind::Partial,
+                Err(error) => error.kind() == ErrorKind::Partial,
             };
             if let Some(unsaved) = cache.unsaved.as_ref().filter(|_| is_done) {
                 unsaved.remove();
@@ -283,7 +283,7 @@ impl Rhythm<'_> {
         if let Some(running) = self.running {
             running.stop.store(true, Ordering::Relaxed);
             match self.saver.tell(running, &mut None) {
-                Err(error) if error.kind() != Kind::Interrupted => self.saver.warn(&error),
+                Err(error) if error.kind() != ErrorKind::Interrupted => self.saver.warn(&error),
                 _ => {}
             }
         }
@@ -306,12 +306,12 @@ fn not_saved(error: Error, cache: &Cache) -> Error {
     );
     match (error.remedy(), error.kind()) {
         // Says what to do about the store, and also where the files are.
-        (Some(remedy), Kind::Unavailable | Kind::Io) => {
+        (Some(remedy), ErrorKind::Unavailable | ErrorKind::Io) => {
             let advice = remedy::words(remedy);
             error.hint(format!("{advice}; {kept}"))
         }
         // The advice for interrupted puts does not apply here.
-        (Some(_), kind) if kind != Kind::Interrupted => cache.advised(error),
+        (Some(_), kind) if kind != ErrorKind::Interrupted => cache.advised(error),
         _ => error.hint(kept),
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use store::claims::{Beating, Claim, Claims, Look};
-use store::{Ended, Error, Id, Kind, Onto, PutRequest, RefName, Result, Store, Who};
+use store::{Ended, Error, ErrorKind, Id, Onto, PutRequest, RefName, Result, Store, Who};
 
 use super::child::{self, Signals};
 use super::{Args, base, check_base, check_room, layout};
@@ -171,7 +171,7 @@ impl Seeder<'_> {
                     .warning(format_args!("warning: left out: {error}"));
             }
             self.keep(dir);
-            self.context.end_with(failure::code(Kind::Partial));
+            self.context.end_with(failure::code(ErrorKind::Partial));
         }
         if is_lost || !is_own {
             self.context.out.note(format_args!(
@@ -235,7 +235,7 @@ impl Seeder<'_> {
         request.profile.leave_out_secrets = true;
         request.skip_unreadable = true;
         let done = match store::put(&store, &request, &store::Unwatched) {
-            Err(error) if error.kind() == Kind::Conflict => {
+            Err(error) if error.kind() == ErrorKind::Conflict => {
                 // If two hosts finish, the results are equally valid.
                 return match Newest::new(&store, self.target).look()? {
                     Some((version, id)) => Ok(Published {
@@ -284,7 +284,7 @@ impl Seeder<'_> {
 fn is_for_all(error: &Error) -> bool {
     !matches!(
         error.kind(),
-        Kind::Unavailable | Kind::Io | Kind::Interrupted
+        ErrorKind::Unavailable | ErrorKind::Io | ErrorKind::Interrupted
     )
 }
 

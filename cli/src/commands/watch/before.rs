@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use store::{Kind, RefName, Result, Step, StepAge, Store, Time, Version, refs};
+use store::{ErrorKind, RefName, Result, Step, StepAge, Store, Time, Version, refs};
 
 use super::gone::Gone;
 
@@ -78,7 +78,7 @@ impl Before {
     pub(super) fn of(store: &Store, target: &RefName) -> Result<Self> {
         let state = store.state()?;
         let mut versions = match state.versions(target) {
-            Err(error) if error.kind() == Kind::NotFound => BTreeMap::new(),
+            Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
             versions => versions?,
         };
         let last = state.refs.last(target)?;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use store::{
-    Error, Kind, NotYet, Onto, PutReport, PutRequest, RefName, Remedy, Result, SourceCheck, Step,
-    StepAge, StepRule, Steps, StepsSeen, Store, Unwatched, refs,
+    Error, ErrorKind, NotYet, Onto, PutReport, PutRequest, RefName, Remedy, Result, SourceCheck,
+    Step, StepAge, StepRule, Steps, StepsSeen, Store, Unwatched, refs,
 };
 
 use super::before::{Before, Last, name};
@@ -158,7 +158,7 @@ impl<'p> Publisher<'p> {
         match self.retain() {
             Ok(dropped) if dropped.is_empty() => {}
             Ok(dropped) => self.tell.report(&Trimmed { target, dropped }),
-            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => self.tell.failure(&error),
         }
     }
@@ -276,8 +276,8 @@ impl<'p> Publisher<'p> {
     /// Whether the checkpoint causes the error, not the store.
     fn is_of_the_step(&self, error: &Error) -> bool {
         let may_be = match error.kind() {
-            Kind::InvalidInput | Kind::Corrupt | Kind::NotFound => true,
-            Kind::Denied => matches!(
+            ErrorKind::InvalidInput | ErrorKind::Corrupt | ErrorKind::NotFound => true,
+            ErrorKind::Denied => matches!(
                 error.remedy(),
                 Some(Remedy::AllowSecret { .. } | Remedy::AllowSecrets)
             ),
@@ -298,7 +298,7 @@ impl<'p> Publisher<'p> {
         let mut request = self.request(step);
         let state = self.store.state()?;
         let versions = match state.versions(self.target) {
-            Err(error) if error.kind() == Kind::NotFound => BTreeMap::new(),
+            Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
             versions => versions?,
         };
         self.gone.see(&versions);

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use jiff::Timestamp;
 use serde_json::json;
-use store::{Content, Edit, EditReport, EditRequest, Error, Kind, Result};
+use store::{Content, Edit, EditReport, EditRequest, Error, ErrorKind, Result};
 
 use crate::serve::answer::Answer;
 use crate::serve::hub::fault::{Fault, Outcome};
@@ -105,13 +105,13 @@ impl Hub {
             return Err(Fault::new(StatusCode::UNPROCESSABLE_ENTITY, why));
         }
         let report = match done {
-            Err(error) if error.kind() == Kind::Conflict => {
+            Err(error) if error.kind() == ErrorKind::Conflict => {
                 return Err(Fault::new(
                     StatusCode::PRECONDITION_FAILED,
                     "A commit has happened since. Please refresh and try again.",
                 ));
             }
-            Err(error) if error.kind() == Kind::NotFound => {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
                 // A collector deleted an uploaded file. That is not the client's fault, and with this status it tries
                 // again.
                 return Err(Fault::new(

@@ -2,7 +2,7 @@
 
 use hyper::StatusCode;
 use hyper::header::{HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
-use store::{Error, Kind};
+use store::{Error, ErrorKind};
 
 use crate::serve::answer::Answer;
 use crate::serve::text;
@@ -133,17 +133,17 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         let mut code = None;
         let (status, message) = match error.kind() {
-            Kind::Unavailable | Kind::Interrupted => (
+            ErrorKind::Unavailable | ErrorKind::Interrupted => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the store does not answer now",
             ),
-            Kind::Conflict => (StatusCode::CONFLICT, "somebody else was first"),
-            Kind::InvalidInput => return Self::bad(error.to_string()),
-            Kind::Denied => (
+            ErrorKind::Conflict => (StatusCode::CONFLICT, "somebody else was first"),
+            ErrorKind::InvalidInput => return Self::bad(error.to_string()),
+            ErrorKind::Denied => (
                 StatusCode::FORBIDDEN,
                 "the store does not allow it: a quota may be used up, and the log of the server says why",
             ),
-            Kind::Corrupt => (
+            ErrorKind::Corrupt => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "the store lacks what it must have, or has other bytes: see whether it is there, then run `store verify`",
             ),
@@ -155,7 +155,7 @@ impl From<Error> for Fault {
                 )
             }
             // A failing disk or mount may recover, so the client may retry.
-            Kind::Io => (
+            ErrorKind::Io => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the store cannot be reached now: the log of the server says why",
             ),

@@ -329,7 +329,7 @@ impl Walk<'_> {
     fn add(&mut self, path: String, what: What) -> Result<()> {
         if self.entries.len() >= ENTRIES_MAX {
             return Err(Error::new(
-                store::Kind::Unsupported,
+                store::ErrorKind::Unsupported,
                 format!("more than {ENTRIES_MAX} entries in one revision"),
             ));
         }

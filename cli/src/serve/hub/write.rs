@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::{EditRequest, Kind, Result};
+use store::{EditRequest, ErrorKind, Result};
 
 use crate::serve::Asked;
 use crate::serve::answer::Answer;
@@ -89,7 +89,7 @@ impl Hub {
                 time: Timestamp::now(),
             };
             match store::edit(source.store(), &edited, |_| Ok(())) {
-                Err(error) if error.kind() == Kind::Conflict => Ok(false),
+                Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
                 made => made.map(|_| true),
             }
         });

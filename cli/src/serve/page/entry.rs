@@ -64,7 +64,7 @@ impl View<'_> {
             .resolve(spec)
             .map_err(|error| match error.kind() {
                 // The prefix of several ids names no version.
-                store::Kind::InvalidInput => Fault::Nowhere,
+                store::ErrorKind::InvalidInput => Fault::Nowhere,
                 _ => error.into(),
             })?;
         let newest = self.sight.view().state.refs.head(&spec.name)?;

@@ -11,7 +11,7 @@ use hyper::header::{
 };
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
-use store::{Error, Kind};
+use store::{Error, ErrorKind};
 
 use crate::serve::answer::Answer;
 use crate::serve::page::route::{Href, Links};
@@ -131,7 +131,7 @@ pub(crate) type Outcome<T> = Result<T, Fault>;
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         match error.kind() {
-            Kind::NotFound => Self::Nowhere,
+            ErrorKind::NotFound => Self::Nowhere,
             _ => Self::Store(error),
         }
     }
@@ -180,12 +180,15 @@ impl Fault {
                 "Pages are read with GET.",
             ),
             Self::Store(error) => match error.kind() {
-                Kind::Unavailable | Kind::Interrupted | Kind::Io | Kind::NotFound => (
+                ErrorKind::Unavailable
+                | ErrorKind::Interrupted
+                | ErrorKind::Io
+                | ErrorKind::NotFound => (
                     StatusCode::SERVICE_UNAVAILABLE,
                     "The store does not answer",
                     "It cannot be reached, or is too slow. The log of the server says why; try again in a moment.",
                 ),
-                Kind::Corrupt => (
+                ErrorKind::Corrupt => (
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "Damage",
                     "The store lacks what it must have, or has other bytes: see whether all of it is there, then run `store verify`.",

@@ -102,9 +102,9 @@ impl Bucket {
         let view = self.sight.view();
         match view.state.at(&spec.name, spec.version.as_ref()) {
             Ok((_, version)) => Ok(Some(version)),
-            Err(error) if error.kind() == store::Kind::NotFound => Ok(None),
+            Err(error) if error.kind() == store::ErrorKind::NotFound => Ok(None),
             // The prefix of several ids names no version.
-            Err(error) if error.kind() == store::Kind::InvalidInput => Ok(None),
+            Err(error) if error.kind() == store::ErrorKind::InvalidInput => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -2,7 +2,7 @@
 
 use hyper::StatusCode;
 use hyper::header::{ALLOW, CONTENT_RANGE, RETRY_AFTER};
-use store::{Error, Kind};
+use store::{Error, ErrorKind};
 
 use crate::serve::answer::Answer;
 use crate::serve::range::content_range;
@@ -147,12 +147,12 @@ impl From<Error> for Fault {
         let internal = StatusCode::INTERNAL_SERVER_ERROR;
         let (status, code, message) = match error.kind() {
             // A failing disk or mount may recover, so the client may retry.
-            Kind::Unavailable | Kind::Interrupted | Kind::Io => (
+            ErrorKind::Unavailable | ErrorKind::Interrupted | ErrorKind::Io => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "ServiceUnavailable",
                 "The store does not answer now. Please try again.",
             ),
-            Kind::Corrupt => (
+            ErrorKind::Corrupt => (
                 internal,
                 "InternalError",
                 "The store lacks what it must have, or has other bytes: see whether it is there, then run `store verify`.",

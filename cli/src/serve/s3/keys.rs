@@ -62,7 +62,7 @@ impl Keys {
             let found = about.mode() & 0o7777;
             let shown = path.display();
             return Err(Error::new(
-                store::Kind::Denied,
+                store::ErrorKind::Denied,
                 format!("{shown}: its mode is {found:o}, and it holds secrets"),
             )
             .hint(format!(

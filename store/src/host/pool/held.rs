@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::owner::Identity;
 use super::trees::{Mark, parent};
 use super::{Pool, disk, proof};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::host::destination::precious_in;
 use crate::host::list::Thing;
 
@@ -146,7 +146,7 @@ impl Pool {
     /// Removes the tree of a dead holder, if it proves to be that. Returns why it was kept, if it was.
     pub(super) fn remove_abandoned(&self, mark: &Mark) -> Option<Error> {
         match self.remove_made(&mark.path()) {
-            Err(error) => (error.kind() == Kind::Conflict).then_some(error),
+            Err(error) => (error.kind() == ErrorKind::Conflict).then_some(error),
             Ok(is_removed) => {
                 if !is_removed && mark.is_gone() {
                     self.forget(&mark.path());

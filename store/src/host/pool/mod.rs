@@ -465,12 +465,18 @@ mod tests {
         assert!(path.join(MARK).is_file());
         std::fs::remove_file(path.join(MARK)).unwrap();
         std::fs::write(path.join("thesis"), "years").unwrap();
-        assert_eq!(open().unwrap_err().kind(), crate::error::Kind::Conflict);
+        assert_eq!(
+            open().unwrap_err().kind(),
+            crate::error::ErrorKind::Conflict
+        );
         std::fs::remove_file(path.join("thesis")).unwrap();
         open().unwrap().remove_unused();
         assert!(!path.exists());
         std::fs::create_dir_all(path.join("files")).unwrap();
-        assert_eq!(open().unwrap_err().kind(), crate::error::Kind::Conflict);
+        assert_eq!(
+            open().unwrap_err().kind(),
+            crate::error::ErrorKind::Conflict
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use super::tests::*;
 use super::*;
-use crate::error::Kind;
+use crate::error::ErrorKind;
 
 #[test]
 fn a_cache_of_an_older_version_is_empty_and_no_damage() {
@@ -41,7 +41,7 @@ fn a_cache_of_another_store_or_root_is_empty() {
         let mut cache = StatCache::open(dir.path(), store, Path::new(root));
         assert_eq!(cache.lookup(b"dir00000/file0000000", &stat(0)), None);
         assert!(cache.base().is_none());
-        assert_eq!(cache.damage().unwrap().kind(), Kind::Corrupt);
+        assert_eq!(cache.damage().unwrap().kind(), ErrorKind::Corrupt);
         fs::remove_file(other).unwrap();
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::{Mark, options};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::Time;
 use crate::host::walk::{Item, Stat, walk};
 use crate::shown::shown;
@@ -96,7 +96,7 @@ impl Step {
             files: Vec::new(),
         };
         let items = match walk(path, options()) {
-            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             items => items,
         };
         let late = mark.filter(|mark| mark.is_of_transformers());
@@ -114,7 +114,7 @@ impl Step {
                 Ok(Item::Leave) => continue,
                 // An entry that disappeared is no error. Whoever puts the step will report entries that no walk
                 // accepts.
-                Ok(Item::Skipped { error, .. }) if error.kind() == Kind::NotFound => {
+                Ok(Item::Skipped { error, .. }) if error.kind() == ErrorKind::NotFound => {
                     return Ok(None);
                 }
                 Ok(Item::Skipped { error, .. }) => {

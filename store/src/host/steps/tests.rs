@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
-use crate::error::Kind;
+use crate::error::ErrorKind;
 
 const QUIET: Duration = Duration::from_secs(1);
 /// An empty pickle.
@@ -342,7 +342,7 @@ fn a_step_must_stand_still_and_is_looked_at_again_before_it_counts() {
     Steps::check(dir.path(), &rule(), step).unwrap();
     write(&state, "{\"a\": 1}");
     let error = Steps::check(dir.path(), &rule(), step).unwrap_err();
-    assert_eq!(error.kind(), Kind::Conflict);
+    assert_eq!(error.kind(), ErrorKind::Conflict);
     fs::remove_file(&state).unwrap();
     assert!(Steps::check(dir.path(), &rule(), step).is_err());
 }

@@ -206,11 +206,11 @@ mod tests {
         let error = failed("open", Path::new("/a"), Errno::MFILE);
         assert_eq!(
             (error.kind(), error.to_string()),
-            (crate::error::Kind::Unavailable, "open /a".to_owned())
+            (crate::error::ErrorKind::Unavailable, "open /a".to_owned())
         );
         assert_eq!(
             failed("open", Path::new("/a"), Errno::ACCESS).kind(),
-            crate::error::Kind::Denied
+            crate::error::ErrorKind::Denied
         );
     }
 }

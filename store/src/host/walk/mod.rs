@@ -29,7 +29,7 @@ pub use self::globs::Globs;
 use self::names::Names;
 pub use self::sparse::next_data;
 pub use self::stat::Stat;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::remedy::Remedy;
 
 /// Most directories that a walk keeps open above the current one. Higher ones are closed, and opened again as the
@@ -216,7 +216,7 @@ impl FileWalk {
                 Ok(Some(item)) => return Ok(Some(item)),
                 Ok(None) => self.passed_over += 1,
                 Err((name, error))
-                    if self.options.skip_unreadable && error.kind() != Kind::Unavailable =>
+                    if self.options.skip_unreadable && error.kind() != ErrorKind::Unavailable =>
                 {
                     return Ok(Some(Item::Skipped {
                         path: dir.path_of(&name),

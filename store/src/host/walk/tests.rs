@@ -10,7 +10,7 @@ use std::os::unix::net::UnixListener;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, mkfifoat, openat, unlinkat};
 
 use super::*;
-use crate::error::Kind;
+use crate::error::ErrorKind;
 
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
@@ -143,7 +143,7 @@ fn the_root_may_be_a_symlink_and_a_single_file() {
         error.to_string(),
         format!("look at {}/none", root.display())
     );
-    assert_eq!(error.kind(), Kind::NotFound);
+    assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn what_is_no_file_is_named_or_skipped() {
     let error = failing.next().unwrap().unwrap_err();
     assert_eq!(
         (error.kind(), error.to_string()),
-        (Kind::InvalidInput, message.clone())
+        (ErrorKind::InvalidInput, message.clone())
     );
     assert!(failing.next().is_none(), "a walk ends after its error");
     let error = walk(&root.join("pipe"), WalkOptions::default()).unwrap_err();

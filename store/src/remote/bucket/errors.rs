@@ -7,7 +7,7 @@ pub(in crate::remote) use answer::{in_chain, is_conflict};
 
 use super::Settings;
 use super::connect::Stopped;
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 use crate::format::FORMAT_KEY;
 use crate::remedy::Remedy;
 use crate::remote::failure::WRITE;
@@ -31,8 +31,8 @@ pub(in crate::remote) fn bucket_failure(
     let (kind, hint) = match bucket_kind(source, &answer, doing) {
         // Without a bucket there is no store, so `format` is not found. For any other object, "not found" would be too
         // strong.
-        (Kind::Unavailable, hint) if key == FORMAT_KEY && hint == advice(BUCKET) => {
-            (Kind::NotFound, hint)
+        (ErrorKind::Unavailable, hint) if key == FORMAT_KEY && hint == advice(BUCKET) => {
+            (ErrorKind::NotFound, hint)
         }
         known => known,
     };
@@ -49,7 +49,7 @@ fn bucket_kind(
     source: &object_store::Error,
     answer: &Answer,
     doing: &str,
-) -> (Kind, Option<Remedy>) {
+) -> (ErrorKind, Option<Remedy>) {
     use object_store::Error as E;
     match (answer.status, answer.code.as_str()) {
         (
@@ -59,8 +59,8 @@ fn bucket_kind(
             | "TokenRefreshRequired"
             | "RequestExpired"
             | "invalid_grant",
-        ) => (Kind::Denied, advice(EXPIRED)),
-        (_, "RequestTimeTooSkewed") => (Kind::Denied, advice("set the clock of this host")),
+        ) => (ErrorKind::Denied, advice(EXPIRED)),
+        (_, "RequestTimeTooSkewed") => (ErrorKind::Denied, advice("set the clock of this host")),
         (
             _,
             "InvalidAccessKeyId"
@@ -69,9 +69,9 @@ fn bucket_kind(
             | "AuthenticationFailed"
             | "InvalidAuthenticationInfo"
             | "invalid_client",
-        ) => (Kind::Denied, advice(WRONG)),
+        ) => (ErrorKind::Denied, advice(WRONG)),
         (_, "NoSuchBucket" | "ContainerNotFound" | "InvalidBucketName") => {
-            (Kind::Unavailable, advice(BUCKET))
+            (ErrorKind::Unavailable, advice(BUCKET))
         }
         (
             _,
@@ -79,29 +79,31 @@ fn bucket_kind(
             | "AuthorizationHeaderMalformed"
             | "IllegalLocationConstraintException",
         )
-        | (Some(301 | 302 | 307 | 308), _) => (Kind::InvalidInput, advice(REGION)),
+        | (Some(301 | 302 | 307 | 308), _) => (ErrorKind::InvalidInput, advice(REGION)),
         _ if answer.credentials && !matches!(source, E::NotFound { .. }) => {
-            (Kind::Denied, Some(Remedy::Credentials))
+            (ErrorKind::Denied, Some(Remedy::Credentials))
         }
         (Some(401 | 403), _) | (_, "AccessDenied" | "AuthorizationPermissionMismatch") => {
-            (Kind::Denied, advice(DENIED))
+            (ErrorKind::Denied, advice(DENIED))
         }
-        (Some(501), _) => (Kind::Unsupported, advice(NO_STORE)),
-        (Some(429 | 500..), _) => (Kind::Unavailable, advice(BUSY)),
+        (Some(501), _) => (ErrorKind::Unsupported, advice(NO_STORE)),
+        (Some(429 | 500..), _) => (ErrorKind::Unavailable, advice(BUSY)),
         _ => match (source, answer.transport) {
-            (E::NotFound { .. }, _) if doing != WRITE => (Kind::NotFound, None),
-            (E::AlreadyExists { .. } | E::Precondition { .. }, _) => (Kind::Conflict, None),
+            (E::NotFound { .. }, _) if doing != WRITE => (ErrorKind::NotFound, None),
+            (E::AlreadyExists { .. } | E::Precondition { .. }, _) => (ErrorKind::Conflict, None),
             (E::InvalidPath { .. } | E::UnknownConfigurationKey { .. }, _) => {
-                (Kind::InvalidInput, None)
+                (ErrorKind::InvalidInput, None)
             }
-            (E::NotSupported { .. } | E::NotImplemented { .. }, _) => (Kind::Unsupported, None),
-            _ if answer.untrusted => (Kind::Unavailable, advice(UNTRUSTED)),
-            _ if answer.plain => (Kind::Unavailable, advice(PLAIN)),
-            _ if answer.encrypted => (Kind::Unavailable, advice(ENCRYPTED)),
-            _ if answer.no_connection => (Kind::Unavailable, advice(UNREACHABLE)),
-            _ if answer.astray => (Kind::Unavailable, advice(NO_STORE)),
-            (_, Some(_)) => (Kind::Unavailable, advice(BUSY)),
-            _ => (Kind::Unavailable, None),
+            (E::NotSupported { .. } | E::NotImplemented { .. }, _) => {
+                (ErrorKind::Unsupported, None)
+            }
+            _ if answer.untrusted => (ErrorKind::Unavailable, advice(UNTRUSTED)),
+            _ if answer.plain => (ErrorKind::Unavailable, advice(PLAIN)),
+            _ if answer.encrypted => (ErrorKind::Unavailable, advice(ENCRYPTED)),
+            _ if answer.no_connection => (ErrorKind::Unavailable, advice(UNREACHABLE)),
+            _ if answer.astray => (ErrorKind::Unavailable, advice(NO_STORE)),
+            (_, Some(_)) => (ErrorKind::Unavailable, advice(BUSY)),
+            _ => (ErrorKind::Unavailable, None),
         },
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::open::is_plain;
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 use crate::remote::testing::server::{Asked, Reply, Server, error, http, http_of_length};
 use crate::remote::{Created, Options, Prune, open as open_url};
 
@@ -105,7 +105,7 @@ fn no_credential_shows_in_an_error_nor_in_debug() {
         assert!(everything.contains(&remote.url()), "{everything}");
         assert!(!everything.contains(PLANTED), "{everything}");
         for error in &errors {
-            assert_eq!(error.kind(), Kind::Denied, "{error:?}");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
         }
         assert!(
             everything.contains("403 Forbidden: SignatureDoesNotMatch"),
@@ -173,7 +173,7 @@ fn a_wrong_setting_is_named_without_its_value() {
         ]
         .concat();
         let error = open_url("s3://bkt", &options(&pairs)).unwrap_err();
-        assert_eq!(error.kind(), Kind::InvalidInput, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:?}");
         let text = shown(&error);
         assert!(
             text.contains(&format!("s3://bkt: setting {name}")),
@@ -217,7 +217,7 @@ fn a_url_names_a_bucket_and_holds_no_credentials() {
         ("az://bkt/x?sig=cGxhbnRlZHNlY3JldA==", "neither a query"),
     ] {
         let error = open_url(url, &Options::default()).unwrap_err();
-        assert_eq!(error.kind(), Kind::InvalidInput, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:?}");
         let text = shown(&error);
         assert!(text.contains(why) && !text.contains(PLANTED), "{text}");
     }
@@ -229,55 +229,55 @@ fn a_failure_says_what_to_do_next() {
         (
             "400 Bad Request",
             "ExpiredToken",
-            Kind::Denied,
+            ErrorKind::Denied,
             "have expired",
         ),
         (
             "403 Forbidden",
             "ExpiredToken",
-            Kind::Denied,
+            ErrorKind::Denied,
             "have expired",
         ),
         (
             "403 Forbidden",
             "InvalidAccessKeyId",
-            Kind::Denied,
+            ErrorKind::Denied,
             "no credentials of this endpoint",
         ),
         (
             "403 Forbidden",
             "AccessDenied",
-            Kind::Denied,
+            ErrorKind::Denied,
             "what the credentials permit",
         ),
         (
             "403 Forbidden",
             "RequestTimeTooSkewed",
-            Kind::Denied,
+            ErrorKind::Denied,
             "clock",
         ),
         (
             "404 Not Found",
             "NoSuchBucket",
-            Kind::Unavailable,
+            ErrorKind::Unavailable,
             "make the bucket",
         ),
         (
             "301 Moved Permanently",
             "PermanentRedirect",
-            Kind::InvalidInput,
+            ErrorKind::InvalidInput,
             "set the region",
         ),
         (
             "400 Bad Request",
             "AuthorizationHeaderMalformed",
-            Kind::InvalidInput,
+            ErrorKind::InvalidInput,
             "set the region",
         ),
         (
             "503 Slow Down",
             "SlowDown",
-            Kind::Unavailable,
+            ErrorKind::Unavailable,
             "run it again",
         ),
     ] {
@@ -293,7 +293,7 @@ fn a_failure_says_what_to_do_next() {
     }
     let server = Server::start(|_| Reply::Whole(error("404 Not Found", "NoSuchKey", "no")));
     let missing = s3(&server).get("format").unwrap_err();
-    assert_eq!(missing.kind(), Kind::NotFound);
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
 }
 
 /// A port of the loopback interface on which nothing listens.
@@ -321,7 +321,7 @@ fn get_at(endpoint: &str, deadline: Duration) -> Error {
 fn an_endpoint_that_nobody_listens_at_is_not_reachable() {
     let url = format!("http://{}", nobody());
     let error = get_at(&url, Duration::ZERO);
-    assert_eq!(error.kind(), Kind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     let text = shown(&error);
     let expected = format!("no connection to {url}: Connection refused (os error 111)\n");
     assert!(text.contains(&expected), "{text}");
@@ -334,7 +334,7 @@ fn a_first_connection_is_given_up_long_before_the_deadline() {
     for endpoint in [refused.as_str(), "http://no-such-host.invalid"] {
         // Retrying until the deadline would take an hour.
         let error = get_at(endpoint, Duration::from_secs(3600));
-        assert_eq!(error.kind(), Kind::Unavailable);
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
         let text = shown(&error);
         assert!(
             text.contains(&format!("no connection to {endpoint}: ")),
@@ -359,7 +359,10 @@ fn an_endpoint_that_answered_once_is_tried_until_the_deadline() {
     });
     let endpoint = format!("http://{address}");
     let remote = unsigned(&endpoint, 4);
-    assert_eq!(remote.get("format").unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(
+        remote.get("format").unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
     serving.join().unwrap();
     let text = shown(&remote.get("format").unwrap_err());
     assert!(text.contains("no connection to "), "{text}");
@@ -391,7 +394,10 @@ fn a_create_asks_for_absence_and_knows_both_refusals() {
     assert_eq!(create("new").unwrap(), Created::Created);
     assert_eq!(create("there").unwrap(), Created::Exists);
     assert_eq!(create("there-now").unwrap(), Created::Exists);
-    assert_eq!(create("nobody-won").unwrap_err().kind(), Kind::Unavailable);
+    assert_eq!(
+        create("nobody-won").unwrap_err().kind(),
+        ErrorKind::Unavailable
+    );
     let puts = server
         .asked()
         .into_iter()

@@ -9,7 +9,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use super::{Objects, exact, object_info};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::bytes_max;
 use crate::remedy::Remedy;
 use crate::remote::bucket::{NO_STORE, retry};
@@ -110,7 +110,7 @@ impl Objects {
             Err(error) => self.failed(key, READ)(error),
         };
         // An error with a remedy has a cause other than the length.
-        if error.remedy().is_some() || error.kind() == Kind::NotFound {
+        if error.remedy().is_some() || error.kind() == ErrorKind::NotFound {
             return Err(error);
         }
         let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);

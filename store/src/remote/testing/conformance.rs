@@ -8,7 +8,7 @@ use std::sync::Barrier;
 
 use bytes::Bytes;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::remote::{Created, Prune};
 
 /// Threads that race for one key.
@@ -97,7 +97,7 @@ fn touch(remote: &dyn Prune) -> Result<()> {
     )?;
     equal("an object that was not", remote.size("touched/new")?, 0)?;
     let refused = remote.touch("touched/").map_err(|error| error.kind());
-    equal("a key that is none", refused, Err(Kind::InvalidInput))
+    equal("a key that is none", refused, Err(ErrorKind::InvalidInput))
 }
 
 fn giving_up(remote: &dyn Prune) -> Result<()> {
@@ -108,7 +108,7 @@ fn giving_up(remote: &dyn Prune) -> Result<()> {
         remote.give_up("reserve/0")?;
     }
     let refused = remote.give_up("packs/0").map_err(|error| error.kind());
-    equal("what is no reserve", refused, Err(Kind::InvalidInput))?;
+    equal("what is no reserve", refused, Err(ErrorKind::InvalidInput))?;
     equal("objects that stay", remote.list("")?.len(), 1)
 }
 
@@ -123,7 +123,7 @@ fn missing(remote: &dyn Prune) -> Result<()> {
                 .map_err(|error| error.kind())
                 .err(),
         ];
-        equal(key, kinds, [Some(Kind::NotFound); 3])?;
+        equal(key, kinds, [Some(ErrorKind::NotFound); 3])?;
     }
     equal("listing of nothing", remote.list("missing")?.len(), 0)?;
     let keys: Vec<_> = (0..40).map(|number| format!("run/{number:02}")).collect();
@@ -171,7 +171,7 @@ fn ranges(remote: &dyn Prune) -> Result<()> {
         equal(
             &format!("{beyond:?} of a shorter object"),
             kind,
-            Some(Kind::Corrupt),
+            Some(ErrorKind::Corrupt),
         )?;
     }
     Ok(())
@@ -274,7 +274,7 @@ fn uploads(remote: &dyn Prune) -> Result<()> {
         equal(
             "visible before the end",
             remote.get(key).map_err(|error| error.kind()).err(),
-            Some(Kind::NotFound),
+            Some(ErrorKind::NotFound),
         )?;
         upload.finish()?;
         same(key, &remote.get(key)?, &bytes)?;
@@ -287,7 +287,7 @@ fn uploads(remote: &dyn Prune) -> Result<()> {
     equal(
         "aborted upload",
         remote.get("up/aborted").map_err(|error| error.kind()).err(),
-        Some(Kind::NotFound),
+        Some(ErrorKind::NotFound),
     )?;
     equal("stale uploads", remote.stale_uploads("")?.len(), 0)
 }
@@ -328,7 +328,7 @@ fn odd_keys(remote: &dyn Prune) -> Result<()> {
         equal(
             &format!("bad key {key:?}"),
             kinds,
-            [Some(Kind::InvalidInput); 4],
+            [Some(ErrorKind::InvalidInput); 4],
         )?;
     }
     Ok(())
@@ -359,7 +359,7 @@ fn owned(keys: &[&str]) -> Vec<String> {
 fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread
         .join()
-        .unwrap_or_else(|_| Err(Error::new(Kind::Io, "a thread of the test panicked")))
+        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "a thread of the test panicked")))
 }
 
 fn same(what: &str, found: &Bytes, expected: &Bytes) -> Result<()> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::remote::{Created, ObjectInfo, Prune, Read, Upload, Write, one_by_one};
 
 /// The longest delay of a late call.
@@ -421,7 +421,10 @@ fn flipped(bytes: &Bytes) -> Bytes {
 }
 
 fn injected(key: &str, what: &str) -> Error {
-    Error::new(Kind::Unavailable, format!("{key}: injected fault: {what}"))
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("{key}: injected fault: {what}"),
+    )
 }
 
 /// Returns the next number of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).

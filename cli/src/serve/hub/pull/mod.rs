@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use store::claims::Claims;
-use store::{Ended, Error, Kind, RefName, Result};
+use store::{Ended, Error, ErrorKind, RefName, Result};
 use tokio::sync::Semaphore;
 
 use crate::serve::Shared;
@@ -301,7 +301,7 @@ impl Pull {
                     break;
                 };
                 let is_last = tries == KEEP_TRIES_MAX
-                    || matches!(error.kind(), Kind::Interrupted | Kind::Denied);
+                    || matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::Denied);
                 let files = batch.len();
                 let what = match is_last {
                     true => "given up, and fetched again when somebody asks",

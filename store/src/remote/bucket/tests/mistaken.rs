@@ -18,7 +18,7 @@ fn a_server_that_never_answers_is_not_waited_for_longer_than_the_deadline() {
     let server = silent();
     let remote = unsigned(&server.url, 1);
     let error = remote.get("log/1").unwrap_err();
-    assert_eq!(error.kind(), Kind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(
         format!("{error:?}").contains("nothing came for 5 s"),
         "{error:?}"
@@ -55,7 +55,7 @@ fn who_is_asked_to_stop_does_not_wait_for_a_server_that_is_silent() {
     }
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     for error in asking.join().unwrap() {
-        assert_eq!(error.kind(), Kind::Interrupted, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Interrupted, "{error:?}");
         assert!(
             error
                 .to_string()
@@ -149,7 +149,7 @@ fn an_endpoint_that_does_not_know_conditions_is_told_so_once() {
     let refused = remote
         .create("log/1", Bytes::from_static(b"abc"))
         .unwrap_err();
-    assert_eq!(refused.kind(), Kind::Unsupported);
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
     assert_eq!(refused.remedy(), Some(&Remedy::SingleWriter), "{refused:?}");
     assert_eq!(server.asked().len(), 1);
     assert!(!crate::remote::keeps_first(remote.as_ref()).unwrap());
@@ -203,7 +203,7 @@ fn without_its_bucket_there_is_no_store() {
     let server = Server::start(|_| Reply::Whole(error("404 Not Found", "NoSuchBucket", "no")));
     let remote = unsigned(&server.url, 0);
     let missing = remote.get("format").unwrap_err();
-    assert_eq!(missing.kind(), Kind::NotFound);
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
     assert!(
         missing
             .remedy()
@@ -213,9 +213,12 @@ fn without_its_bucket_there_is_no_store() {
         "{missing:?}"
     );
     // If a missing entry were reported as not found, the log would seem to end there.
-    assert_eq!(remote.get("log/1").unwrap_err().kind(), Kind::Unavailable);
+    assert_eq!(
+        remote.get("log/1").unwrap_err().kind(),
+        ErrorKind::Unavailable
+    );
     let run = remote.get_run(&["log/1".to_owned()]).unwrap_err();
-    assert_eq!(run.kind(), Kind::Unavailable);
+    assert_eq!(run.kind(), ErrorKind::Unavailable);
 }
 
 #[test]
@@ -234,7 +237,7 @@ fn what_keeps_credentials_away_is_told_as_that() {
         remote.list("log").unwrap_err(),
         remote.create("log/1", Bytes::new()).unwrap_err(),
     ] {
-        assert_eq!(error.kind(), Kind::Denied, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
         assert_eq!(error.remedy(), Some(&Remedy::Credentials), "{error:?}");
         assert!(
             format!("{error:?}").ends_with(": 404 Not Found"),
@@ -265,7 +268,7 @@ fn what_a_program_prints_signs_the_requests() {
         open_url("s3://bkt", &options).unwrap()
     };
     let failed = opened().put("key", Bytes::new()).unwrap_err();
-    assert_eq!(failed.kind(), Kind::Denied, "{failed:?}");
+    assert_eq!(failed.kind(), ErrorKind::Denied, "{failed:?}");
     assert_eq!(failed.remedy(), Some(&Remedy::Credentials), "{failed:?}");
     assert!(
         format!("{failed:?}").contains("credential_process exit status: 1: cat: "),
@@ -299,6 +302,9 @@ fn plain_http_is_spoken_only_where_the_endpoint_says_so() {
         ("aws_endpoint_url", "https://127.0.0.1:1"),
     ];
     let remote = open_url("s3://bkt", &options(&pairs)).unwrap();
-    assert_eq!(remote.get("key").unwrap_err().kind(), Kind::Unavailable);
+    assert_eq!(
+        remote.get("key").unwrap_err().kind(),
+        ErrorKind::Unavailable
+    );
     assert!(server.asked().is_empty(), "{:?}", server.asked());
 }
