@@ -9,20 +9,20 @@ mod edit;
 mod frees;
 
 use crate::codec::LEVEL;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::format::{
-    Change, Content, Extra, FrameKind, Id, Keep, RefName, Root, Side, Sides, Time, TimesEncoder,
-    TreeEntry, Version,
+    Change, Content, Extra, FrameKind, Id, RefName, Root, Sides, Time, TreeEntry, Version,
 };
 use crate::id::{ChunkId, PassId};
+use crate::lists::{Rewrite, warn_of_unknown};
 use crate::log::{Outside, System};
 use crate::pack::{Framer, PackSink};
-use crate::read::{KeptReader, Reader, TimesReader};
+use crate::read::Reader;
 use crate::session::{Published, Relied, Session};
 use crate::store::Store;
 use crate::tree::MetaBuilder;
 
-use edit::{Edit, Step, Write};
+use edit::{Edit, Write};
 
 pub use edit::{Removed, TrimFilter};
 pub use frees::Frees;
@@ -113,12 +113,18 @@ pub fn trim(store: &Store, request: &TrimRequest) -> Result<TrimReport> {
             frees: None,
         };
         if request.dry_run {
-            warn_of_unknown(store, request, number, &version);
+            warn_of_unknown(store, &request.target, number, &version);
             let frees = frees::count(&reader, request, &version, &report.removed, &kept)?;
             report.frees = Some(frees);
             return Ok(report);
         }
-        let sides = writer.sides(&reader, &steps, (request, number, &version))?;
+        let rewrite = Rewrite {
+            reader: &reader,
+            before: Some((&request.target, number, &version)),
+            steps: &steps,
+            time: Time::default(),
+        };
+        let sides = rewrite.sides(&mut |bytes| writer.put(bytes))?;
         writer.finish()?;
         sink.close()?;
         let session = Session::new(store, &relied, view, PassId::random()?);
@@ -129,7 +135,7 @@ pub fn trim(store: &Store, request: &TrimRequest) -> Result<TrimReport> {
             Committed::Version(made) => {
                 report.version = Some(made);
                 report.id = Some(Id::of(&root));
-                warn_of_unknown(store, request, number, &version);
+                warn_of_unknown(store, &request.target, number, &version);
                 return Ok(report);
             }
             Committed::Late | Committed::Stale => {}
@@ -186,20 +192,6 @@ fn commit(
     }
 }
 
-/// Warns of lists that a newer program kept beside the tree: this program cannot cut them to what is left.
-fn warn_of_unknown(store: &Store, request: &TrimRequest, number: u64, version: &Version) {
-    let is_known = |kind: &str| Keep::ALL.iter().any(|keep| keep.as_str() == kind);
-    let kinds = version.sides.others().map(|side| side.kind.as_str());
-    let kinds: Vec<&str> = kinds.filter(|kind| !is_known(kind)).collect();
-    if !kinds.is_empty() {
-        store.warn(Error::new(ErrorKind::Unsupported, format!(
-            "{}@{number}: {} were kept beside its tree by a newer program, and are not beside the new one",
-            request.target,
-            kinds.join(" and ")
-        )));
-    }
-}
-
 /// Writes metadata that the store does not have. In a dry run, it only computes the ids.
 struct Writer<'w> {
     store: &'w Store,
@@ -216,79 +208,6 @@ impl Writer<'_> {
             framer.push(id, bytes)?;
         }
         Ok(id)
-    }
-
-    /// Writes the times of what is kept.
-    fn times(&mut self, reader: &Reader<'_>, steps: &[Step], version: &Version) -> Result<Content> {
-        let mut theirs = TimesReader::of(reader, version)?;
-        let mut bytes = MetaBuilder::new(self.store.chunker().clone());
-        let mut encoder = TimesEncoder::new(&mut bytes.bytes);
-        for step in steps {
-            match step {
-                Step::Pass(count) => theirs.skip(*count)?,
-                Step::Keep(count) => {
-                    for _ in 0..*count {
-                        let time: Time = theirs.next()?;
-                        encoder.push(time, &mut bytes.bytes);
-                        bytes.cut(&mut |bytes| self.put(bytes))?;
-                    }
-                }
-            }
-        }
-        bytes.finish(&mut |bytes| self.put(bytes))
-    }
-
-    /// Writes the times of what is kept, and its modes, owners and attributes.
-    fn sides(
-        &mut self,
-        reader: &Reader<'_>,
-        steps: &[Step],
-        (request, number, version): (&TrimRequest, u64, &Version),
-    ) -> Result<Sides> {
-        let mut sides = Sides::of_times(self.times(reader, steps, version)?);
-        for keep in Keep::ALL {
-            match self.kept(reader, steps, keep, version) {
-                Ok(side) => sides = side.into_iter().fold(sides, Sides::with),
-                // As with times: the tree is as whole without the list.
-                Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    self.store.warn_of_part(Error::corrupt(format!(
-                        "the {keep} of {}@{number} are lost, and the new version has none: {error}",
-                        request.target
-                    )));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(sides)
-    }
-
-    /// Writes one list for what is left.
-    fn kept(
-        &mut self,
-        reader: &Reader<'_>,
-        steps: &[Step],
-        keep: Keep,
-        version: &Version,
-    ) -> Result<Option<Side>> {
-        let Some(mut theirs) = KeptReader::of(reader, keep, &version.sides)? else {
-            return Ok(None);
-        };
-        let mut bytes = MetaBuilder::new(self.store.chunker().clone());
-        keep.begin(&mut bytes.bytes);
-        for step in steps {
-            match step {
-                Step::Pass(count) => theirs.skip(*count)?,
-                Step::Keep(count) => {
-                    for _ in 0..*count {
-                        theirs.next()?.push(&mut bytes.bytes);
-                        bytes.cut(&mut |bytes| self.put(bytes))?;
-                    }
-                }
-            }
-        }
-        let content = bytes.finish(&mut |bytes| self.put(bytes))?;
-        let kind = keep.as_str().to_owned();
-        Ok(Some(Side { kind, content }))
     }
 
     /// Writes what is pending into packs.

@@ -39,6 +39,7 @@ mod meddler;
 mod misplaced;
 mod model;
 mod modes;
+mod modes_edited;
 mod origins;
 mod orphaned;
 mod profile;

@@ -25,7 +25,7 @@ const ENGINE: House = House {
         &["fs", "host", "profile", "remote"],
         &[
             "log", "pack", "index", "store", "refs", "read", "graph", "wanted", "policy",
-            "session", "access", "sound", "claims", "throttle",
+            "session", "access", "sound", "claims", "throttle", "lists",
         ],
         &[
             "put",

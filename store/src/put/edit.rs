@@ -19,10 +19,9 @@ use super::publish::{Passes, PutSession, refused_room};
 use super::tracks::{Branch, Tracks};
 use crate::chunk::Cutter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{
-    Change, Content, Extra, FrameKind, Id, Node, RefName, Root, Sides, State, Version,
-};
+use crate::format::{Change, Content, Extra, FrameKind, Id, Node, RefName, Root, State, Version};
 use crate::id::ChunkId;
+use crate::lists::warn_of_unknown;
 use crate::log::{Outside, System};
 use crate::pack::{Framer, KindFrame};
 use crate::read::Reader;
@@ -350,9 +349,9 @@ fn commit(
         let newest = newest_of(&reader.view().state, &request.target);
         let base = request.base(&reader.view().state)?;
         let mut tracks = Tracks::new(&reader, session, put, request.time)?;
-        let (root, times) = match whole {
-            Some(content) => tracks.file(content)?,
-            None => tracks.tree(base.as_ref(), changes)?,
+        let (root, sides) = match whole {
+            Some(content) => tracks.file(&request.target, base.as_ref(), content)?,
+            None => tracks.tree(&request.target, base.as_ref(), changes)?,
         };
         tracks.finish(session)?;
         let key = |found: &Newest| {
@@ -387,7 +386,7 @@ fn commit(
                 name: request.target.clone(),
                 version: number,
                 root,
-                sides: Sides::of_times(times),
+                sides: sides.clone(),
                 message: request.message.clone(),
                 expires: request.expires,
                 origin: None,
@@ -402,6 +401,9 @@ fn commit(
             Ok(Published::Stale) => return Err(come_again(&request.target)),
             Ok(Published::Nothing) => return Ok((number, root, false)),
             Ok(Published::Entry(committed)) => {
+                if let Some((before, version)) = &base {
+                    warn_of_unknown(store, &request.target, *before, version);
+                }
                 if let Some(error) = committed.checkpoint {
                     let what =
                         "a checkpoint could not be written, so that the store opens more slowly";

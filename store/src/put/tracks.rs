@@ -1,4 +1,4 @@
-//! The trees and times of an edit: those of the newest version, rewritten along the changed paths.
+//! The trees of an edit, and the lists beside them: those of the newest version, rewritten along the changed paths.
 //!
 //! Unchanged trees are kept without being read. A directory that becomes empty is removed, except the root.
 
@@ -14,15 +14,18 @@ use super::packer::Packer;
 use super::publish::PutSession;
 use crate::error::{Error, Result};
 use crate::format::{
-    Content, FrameKind, NAME_BYTES_MAX, Node, Root, Time, TimesEncoder, Totals, TreeEntry, Version,
+    Content, FrameKind, NAME_BYTES_MAX, Node, RefName, Root, Sides, Time, Totals, TreeEntry,
+    Version,
 };
+use crate::lists::{Rewrite, Step};
 use crate::pack::{Framer, KindFrame};
-use crate::read::{Reader, TimesReader};
+use crate::read::Reader;
 use crate::store::Store;
-use crate::tree::MetaBuilder;
 
 /// Most nested directories that an edit enters.
 const DEPTH_MAX: usize = 512;
+/// The permissions of a new directory.
+const DIRECTORY_MODE: u32 = 0o755;
 
 /// Changes at a path, and below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,15 +34,7 @@ pub(super) struct Branch {
     below: BTreeMap<Vec<u8>, Branch>,
 }
 
-/// What happens to the entries of the newest version, in depth-first order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Keep(u64),
-    Pass(u64),
-    New,
-}
-
-/// Trees and times that are being written.
+/// Trees and lists that are being written.
 pub(super) struct Tracks<'t> {
     store: &'t Store,
     dedup: &'t Dedup,
@@ -109,23 +104,37 @@ impl<'t> Tracks<'t> {
         })
     }
 
-    /// Makes a version of a single file. Returns its root and times.
-    pub(super) fn file(&mut self, content: Content) -> Result<(Root, Content)> {
-        self.steps.push(Step::New);
-        let times = self.times(None)?;
+    /// Makes a version of a single file. Returns its root and its lists.
+    pub(super) fn file(
+        &mut self,
+        name: &RefName,
+        newest: Option<&(u64, Version)>,
+        content: Content,
+    ) -> Result<(Root, Sides)> {
         let root = Root::File {
             content,
             executable: false,
         };
-        Ok((root, times))
+        // The lists of a tree say nothing of a file.
+        let before = newest.filter(|(_, version)| matches!(version.root, Root::File { .. }));
+        self.steps.push(match before {
+            Some(_) => Step::Change,
+            None => Step::new(&Node::File {
+                content,
+                executable: false,
+            }),
+        });
+        let sides = self.sides(name, before, &root)?;
+        Ok((root, sides))
     }
 
-    /// Applies the changes to the newest version. Returns its root and times.
+    /// Applies the changes to the newest version. Returns its root and its lists.
     pub(super) fn tree(
         &mut self,
+        name: &RefName,
         newest: Option<&(u64, Version)>,
         changes: &Branch,
-    ) -> Result<(Root, Content)> {
+    ) -> Result<(Root, Sides)> {
         let base = match newest.map(|(number, version)| (number, version.root)) {
             None => None,
             Some((_, Root::Tree { content, .. })) => Some(content),
@@ -135,15 +144,17 @@ impl<'t> Tracks<'t> {
                 )));
             }
         };
-        self.steps.extend(base.map(|_| Step::Pass(1)));
-        self.steps.push(Step::New);
+        self.steps.push(match base {
+            Some(_) => Step::Change,
+            None => Step::New {
+                mode: DIRECTORY_MODE,
+            },
+        });
         let (entries, totals) = self.apply(base.as_ref(), changes)?;
         let content = self.write(&entries)?;
         let root = Root::Tree { content, totals };
-        match newest {
-            Some((_, newest)) if newest.root == root => Ok((root, newest.times())),
-            newest => Ok((root, self.times(newest.map(|(_, newest)| newest.times()))?)),
-        }
+        let sides = self.sides(name, newest, &root)?;
+        Ok((root, sides))
     }
 
     fn apply(
@@ -190,9 +201,15 @@ impl<'t> Tracks<'t> {
         let pass = before.as_ref().map(|node| Step::Pass(entries(node)));
         if let Some(Some(node)) = &branch.here {
             let node = as_before(node, before.as_ref());
-            match before.as_ref() == Some(&node) {
-                true => self.steps.push(Step::Keep(1)),
-                false => self.steps.extend(pass.into_iter().chain([Step::New])),
+            match before.as_ref() {
+                Some(before) if *before == node => self.steps.push(Step::Keep(1)),
+                // The kind stays, and with it what is kept of the entry.
+                Some(Node::File { .. }) if matches!(node, Node::File { .. }) => {
+                    self.steps.push(Step::Change);
+                }
+                _ => self
+                    .steps
+                    .extend(pass.into_iter().chain([Step::new(&node)])),
             }
             return Ok(Some(node));
         }
@@ -214,11 +231,14 @@ impl<'t> Tracks<'t> {
         let first = self.steps.len();
         let base = match before {
             Some(Node::Tree { content, .. }) if !is_gone => {
-                self.steps.extend([Step::Pass(1), Step::New]);
+                self.steps.push(Step::Change);
                 Some(content)
             }
             _ => {
-                self.steps.extend(pass.into_iter().chain([Step::New]));
+                let new = Step::New {
+                    mode: DIRECTORY_MODE,
+                };
+                self.steps.extend(pass.into_iter().chain([new]));
                 None
             }
         };
@@ -236,33 +256,26 @@ impl<'t> Tracks<'t> {
         put_tree((self.store, self.dedup), &mut self.framer, entries)
     }
 
-    /// Writes the times of the tree that was made from `before`.
-    fn times(&mut self, before: Option<Content>) -> Result<Content> {
-        let mut known = match &before {
-            Some(before) => Some(TimesReader::new(self.reader, before)?),
-            None => None,
-        };
-        let mut bytes = MetaBuilder::new(self.store.chunker().clone());
-        let mut encoder = TimesEncoder::new(&mut bytes.bytes);
-        let (dedup, framer) = (self.dedup, &mut self.framer);
-        let mut sink = |bytes: &[u8]| put_meta(dedup, framer, bytes);
-        for step in &self.steps {
-            match (step, known.as_mut()) {
-                (Step::Pass(count), Some(known)) => known.skip(*count)?,
-                (Step::Keep(count), Some(known)) => {
-                    for _ in 0..*count {
-                        encoder.push(known.next()?, &mut bytes.bytes);
-                        bytes.cut(&mut sink)?;
-                    }
-                }
-                (Step::New, _) => {
-                    encoder.push(self.time, &mut bytes.bytes);
-                    bytes.cut(&mut sink)?;
-                }
-                (Step::Pass(_) | Step::Keep(_), None) => {}
-            }
+    /// Writes the lists of the version that was made from `newest`.
+    fn sides(
+        &mut self,
+        name: &RefName,
+        newest: Option<&(u64, Version)>,
+        root: &Root,
+    ) -> Result<Sides> {
+        if let Some((_, newest)) = newest
+            && newest.root == *root
+        {
+            return Ok(newest.sides.clone());
         }
-        bytes.finish(&mut sink)
+        let rewrite = Rewrite {
+            reader: self.reader,
+            before: newest.map(|(number, newest)| (name, *number, newest)),
+            steps: &self.steps,
+            time: self.time,
+        };
+        let (dedup, framer) = (self.dedup, &mut self.framer);
+        rewrite.sides(&mut |bytes| put_meta(dedup, framer, bytes))
     }
 
     /// Makes what was written durable.

@@ -3,6 +3,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, Node, Root, Time, Totals, TreeEntry, Version};
 use crate::host::walk::Globs;
+use crate::lists::Step;
 use crate::read::{Reader, TimesReader};
 use crate::shown::shown;
 
@@ -37,13 +38,6 @@ pub struct Removed {
     /// The roots of what is removed; only in a dry run.
     #[serde(skip)]
     pub(super) roots: Vec<Root>,
-}
-
-/// Where the times of the new tree come from, in depth-first order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    Keep(u64),
-    Pass(u64),
 }
 
 /// Stores new directories.
