@@ -197,7 +197,9 @@ impl fmt::Display for Status {
         write!(
             out,
             "  free on its file system: {}",
-            human::bytes(usage.free_bytes)
+            usage
+                .free_bytes
+                .map_or_else(|| "unknown".into(), |free| human::bytes(free).to_string())
         )?;
         for tree in &self.trees {
             write!(

@@ -263,12 +263,9 @@ fn hold(base: &Path) -> Result<File> {
 
 /// Checks that enough bytes are free.
 fn check_room(base: &Path, wanted: u64) -> Result<()> {
-    let found = rustix::fs::statvfs(base)
-        .map_err(|errno| Error::io("look at the file system of", base, errno.into()))?;
-    let free = found.f_bavail.saturating_mul(found.f_frsize);
-    if free >= wanted {
+    let Some(free) = store::free_bytes(base)?.filter(|free| *free < wanted) else {
         return Ok(());
-    }
+    };
     Err(Error::unavailable(format!(
         "{}: {} are free, expected {}",
         base.display(),

@@ -31,8 +31,8 @@ pub struct PoolUsage {
     pub damaged_bytes: u64,
     /// Bytes of files that are being built.
     pub building_bytes: u64,
-    /// Bytes that are free on the file system.
-    pub free_bytes: u64,
+    /// Bytes that are free on the file system, if it tells.
+    pub free_bytes: Option<u64>,
 }
 
 /// The result of an eviction.
@@ -132,7 +132,7 @@ impl Pool {
         candidates.sort_by_key(|candidate| candidate.used);
         for candidate in candidates {
             let is_small_enough = bytes_max.is_none_or(|most| total <= most);
-            if is_small_enough && self.free_bytes()? >= free_bytes_min {
+            if is_small_enough && self.lacks(free_bytes_min)?.is_none() {
                 break;
             }
             if self.evict_one(&candidate.key)? {
@@ -148,7 +148,7 @@ impl Pool {
     /// Whether `bytes` more fit without an eviction.
     pub(crate) fn has_room(&self, bytes: u64) -> Result<bool> {
         let free_wanted = self.limits.free_bytes_min.saturating_add(bytes);
-        Ok(self.bytes_over(bytes)?.is_none() && self.free_bytes()? >= free_wanted)
+        Ok(self.bytes_over(bytes)?.is_none() && self.lacks(free_wanted)?.is_none())
     }
 
     /// How many bytes the existing files may take, if they take too much together with `bytes` more.
@@ -168,10 +168,9 @@ impl Pool {
         }
         let free_wanted = self.limits.free_bytes_min.saturating_add(bytes);
         self.evict(self.bytes_over(bytes)?, Some(free_wanted))?;
-        let free = self.free_bytes()?;
-        if free >= free_wanted {
+        let Some(free) = self.lacks(free_wanted)? else {
             return Ok(());
-        }
+        };
         Err(Error::unavailable(format!(
             "pool {}: {} is free, expected {} for new files and a rest of {}",
             self.path.display(),
@@ -235,10 +234,14 @@ impl Pool {
         }
     }
 
-    fn free_bytes(&self) -> Result<u64> {
-        let stat = fs::fstatvfs(&self.fd)
-            .map_err(|errno| disk::failed("ask for free space at", &self.path, errno))?;
-        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        crate::fs::free_bytes_at(&self.fd)
+            .map_err(|errno| disk::failed("ask for free space at", &self.path, errno))
+    }
+
+    /// How many bytes are free, if they are known to be fewer than `wanted`.
+    fn lacks(&self, wanted: u64) -> Result<Option<u64>> {
+        Ok(self.free_bytes()?.filter(|free| *free < wanted))
     }
 
     pub(super) fn directory(&self, name: &str) -> Result<std::os::fd::OwnedFd> {
