@@ -150,6 +150,33 @@ fn a_pull_from_nowhere_leaves_no_directory() {
     assert!(!env.path("here").exists());
 }
 
+/// The usual directory may be missing, since nothing was compiled yet; a named one is mistyped.
+#[test]
+fn a_named_directory_that_is_missing_is_told() {
+    let env = environment!();
+    env.ok(["init"]);
+    env.write("file", "");
+    for verb in [
+        &["status"][..],
+        &["clean"],
+        &["why", "1+a"],
+        &["push", PROJECT],
+    ] {
+        let words = [&["neff"], verb].concat();
+        for (dir, code) in [("here", 3), ("file", 2)] {
+            let done = env.store([&words[..], &[dir]].concat());
+            assert_eq!(done.code, Some(code), "{verb:?} {done}");
+            assert!(!env.path("here").exists());
+        }
+    }
+    let usual = env
+        .command(["neff", "status"])
+        .env("NEURON_COMPILE_CACHE_URL", env.path("here"))
+        .output()
+        .unwrap();
+    assert!(usual.status.success(), "{usual:?}");
+}
+
 /// A key is compiled again while it is pushed, and the marker of the first compile exists.
 #[test]
 fn what_changes_while_it_is_pushed_is_not_torn() {

@@ -227,7 +227,29 @@ fn one_ref(what: &[OsString], profile: &Profile) -> Result<(PathBuf, RefName)> {
     let name = name.ok_or_else(|| {
         Error::invalid("expected one ref").hint("refs begin with project/ or team/")
     })?;
-    Ok((dir.map_or_else(|| profile.root(), Ok)?, name))
+    Ok((dir_of(dir, profile)?, name))
+}
+
+/// The directory of the cache. The usual one may be missing, since nothing was compiled yet; a named one may not.
+fn dir_of(named: Option<PathBuf>, profile: &Profile) -> Result<PathBuf> {
+    let Some(dir) = named else {
+        return profile.root();
+    };
+    match std::fs::metadata(&dir) {
+        Ok(found) if found.is_dir() => Ok(dir),
+        Ok(_) => Err(Error::invalid(format!(
+            "{}: expected the directory of a cache, found a file",
+            names::shown(dir.as_os_str().as_bytes())
+        ))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(Error::not_found(format!(
+                "{}: there is no such directory",
+                names::shown(dir.as_os_str().as_bytes())
+            ))
+            .hint("name the directory of a cache; refs begin with project/ or team/"))
+        }
+        Err(source) => Err(Error::io("look at", &dir, source)),
+    }
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
@@ -245,10 +267,16 @@ pub(crate) fn run_neff(args: &NeffArgs, context: &Context) -> Result<()> {
 
 fn verb(verb: &Verb, profile: &Profile, context: &Context) -> Result<()> {
     let place = |dir: Option<PathBuf>| dir.map_or_else(|| profile.root(), Ok);
+    let there = |dir| dir_of(dir, profile);
     match verb {
         Verb::Status { what } => {
             let (dir, refs) = sorted(what)?;
-            look::status(&place(dir)?, &refs, profile, context)
+            // Beside a ref, a directory that is not made yet is an answer: all is absent.
+            let dir = match refs.is_empty() {
+                true => there(dir)?,
+                false => place(dir)?,
+            };
+            look::status(&dir, &refs, profile, context)
         }
         Verb::Lookup { what } => {
             let (refs, keys): (Vec<_>, Vec<_>) = what.iter().partition(|word| is_ref(word));
@@ -282,13 +310,13 @@ fn verb(verb: &Verb, profile: &Profile, context: &Context) -> Result<()> {
             dry_run,
         } => {
             let profile = &profile.with_stale(*stale);
-            clean::run(&place(dir.clone())?, profile, *dry_run, context)
+            clean::run(&there(dir.clone())?, profile, *dry_run, context)
         }
         Verb::Why { key, what } => {
             let (dir, refs) = sorted(what)?;
             let dir = match (dir, refs.is_empty()) {
                 (None, false) => None,
-                (dir, _) => Some(place(dir)?),
+                (dir, _) => Some(there(dir)?),
             };
             why::run(key.as_bytes(), dir.as_deref(), &refs, (profile, context))
         }
