@@ -1,10 +1,16 @@
 //! Other file systems and other users: each refusal names the option to set. If a mount cannot be made, the test fails.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Stdio;
 
 use crate::world::{Mount, REF, World, assert_same, inode, shell};
+
+/// The link by which a pool knows its tree.
+const PROOF: &str = ".store-nonce";
 
 #[test]
 fn a_full_inode_gets_a_successor() {
@@ -351,4 +357,43 @@ fn the_pool_of_another_user_is_refused() {
     let (code, said) = as_nobody(&["materialize", "--pool", "own", REF, "linked"]);
     assert_eq!(code, Some(0), "{said}");
     assert!(fs::metadata(world.path("linked/big")).unwrap().nlink() == 2);
+}
+
+/// ramfs tells no size and keeps no extended attributes. So do some file systems that are mounted with FUSE.
+#[test]
+fn on_a_file_system_without_sizes_and_attributes_trees_stay_what_they_are() {
+    let world = World::with_tree(42);
+    let mount = Mount::new(world.path("mount"), "-t ramfs ramfs");
+    let (pool, tree) = (mount.path("pool"), mount.path("tree"));
+    let make = ["materialize", "--pool", &pool, REF, &tree];
+    let mut holder = world
+        .env
+        .command([&make[..], &["--ephemeral", "--json"]].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut out = BufReader::new(holder.stdout.take().unwrap());
+    out.read_line(&mut said).unwrap();
+    let status = world.env.ok(["pool", "status", "--pool", &pool]);
+    assert!(status.contains("file system: unknown"), "{status}");
+    // The proof of the pool lies in the tree, but it is no part of it.
+    let proof = Path::new(&tree).join(PROOF);
+    let nonce = fs::read_link(&proof).unwrap();
+    world.env.ok(["diff", REF, &tree]);
+    world.env.ok(["put", &tree, "project/demo/again"]);
+    world.env.ok(["diff", REF, "project/demo/again"]);
+    world.env.ok([&make[..], &["--exact"]].concat());
+    assert_eq!(fs::read_link(&proof).unwrap(), nonce);
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+    // The second run made the tree to stay.
+    world.env.ok(["diff", REF, &tree]);
+    // What is merely named like it is a user's.
+    fs::write(world.path("source").join(PROOF), "").unwrap();
+    fs::create_dir(world.path("source/a")).unwrap();
+    std::os::unix::fs::symlink("b", world.path("source/a").join(PROOF)).unwrap();
+    world.put();
+    assert_eq!(world.env.ok(["ls", "-r", REF]).matches(PROOF).count(), 2);
 }

@@ -7,7 +7,7 @@ use std::io::Read;
 
 use rustix::io::Errno;
 
-use super::pool::{disk, is_room as is_room_of_pool};
+use super::pool::{disk, is_proof as is_proof_of_pool, is_room as is_room_of_pool};
 use super::walk::{Dir, Item};
 
 /// The prefix of the name of a copy's room; a random part follows.
@@ -32,6 +32,11 @@ pub(crate) fn is_room(item: &Item) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether an item of a walk is the link by which a pool knows its tree, where directories have no attributes.
+pub(crate) fn is_proof(item: &Item) -> bool {
+    matches!(item, Item::Symlink { name, target, .. } if is_proof_of_pool(name, target))
 }
 
 fn nonce(name: &[u8]) -> Option<&[u8]> {

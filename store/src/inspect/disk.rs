@@ -15,7 +15,7 @@ use super::diff::{Side, Step, Thing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, Keep, Kept, MODE_MAX, Xattrs};
 use crate::host::attributes;
-use crate::host::rooms::is_room;
+use crate::host::rooms::{is_proof, is_room};
 use crate::host::walk::{Dir, FileWalk, Item, Stat, WalkOptions, next_data, walk};
 use crate::id::ChunkId;
 use crate::profile::links::{Kept as KeptLink, LinkRoot};
@@ -63,8 +63,11 @@ impl Side for DiskSide {
     fn next(&mut self) -> Result<Option<Step>> {
         while let Some(item) = self.walk.next() {
             let item = item?;
+            // A put leaves both out, too.
+            if is_proof(&item) {
+                continue;
+            }
             if is_room(&item) {
-                // A put leaves rooms out, too.
                 if matches!(item, Item::Enter { .. }) {
                     self.walk.turn_back()?;
                 }

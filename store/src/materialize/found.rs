@@ -13,7 +13,7 @@ use super::trail::Trail;
 use crate::chunk::Chunker;
 use crate::error::Result;
 use crate::format::{Content, Time};
-use crate::host::pool::{Look, Pool, PoolKey, content_of, disk};
+use crate::host::pool::{Look, Pool, PoolKey, content_of, disk, proof_in};
 use crate::host::walk::Stat;
 
 /// A destination.
@@ -61,6 +61,12 @@ impl Lies for Found<'_> {
 
     fn names(&mut self) -> Result<Vec<Vec<u8>>> {
         let mut names = disk::names(self.trail.here()?, Path::new("destination"))?;
+        // Only the tree itself has a proof: in a directory below, it is another tree's, which a job made there.
+        if self.trail.is_at_root()
+            && let Some(proof) = proof_in(self.trail.here()?)
+        {
+            names.retain(|name| name != proof);
+        }
         names.sort_unstable();
         Ok(names)
     }

@@ -68,6 +68,11 @@ impl Trail {
         Ok(())
     }
 
+    /// Whether the current directory is the root.
+    pub(super) fn is_at_root(&self) -> bool {
+        self.names.is_empty()
+    }
+
     /// Leaves a directory.
     pub(super) fn leave(&mut self) {
         self.names.pop();

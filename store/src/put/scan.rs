@@ -24,6 +24,7 @@ use super::private::Private;
 use super::ties::Ties;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Change, Content};
+use crate::host::rooms::is_proof;
 use crate::host::stat_cache::{CacheBase, StatCache, StatCacheReader, StatCacheWriter};
 use crate::host::walk::{FileWalk, Item, Stat, WalkOptions, walk};
 use crate::log;
@@ -194,6 +195,9 @@ impl<'p> Scan<'p> {
             let item = item?;
             if !matches!(item, Item::Leave) {
                 self.long.look_at(self.walk.path());
+            }
+            if is_proof(&item) {
+                continue;
             }
             if self.own.is_room(self.walk.path(), &item) {
                 self.has_left_out = true;

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::{POOL_TIME, trust};
 use crate::host::walk::Stat;
+use crate::id::CommitId;
 
 /// The attribute of a tree that holds its nonce.
 const ATTRIBUTE: &str = "user.store.nonce";
@@ -24,6 +25,18 @@ pub(super) const LINK: &str = ".store-nonce";
 /// Stores `nonce` in the open directory as a symlink.
 pub(super) fn plant_link(dir: impl AsFd, nonce: &str) -> rustix::io::Result<()> {
     fs::symlinkat(nonce, dir, LINK)
+}
+
+/// Whether a symlink is a proof, by its name and its target. It is no user's data.
+pub(crate) fn is_proof(name: &[u8], target: &[u8]) -> bool {
+    let target = std::str::from_utf8(target).unwrap_or_default();
+    name == LINK.as_bytes() && target.parse::<CommitId>().is_ok()
+}
+
+/// The name of the proof in an open directory, if it holds one as a symlink.
+pub(crate) fn proof_in(dir: impl AsFd) -> Option<&'static [u8]> {
+    let said = fs::readlinkat(dir, LINK, Vec::new()).ok()?;
+    is_proof(LINK.as_bytes(), said.as_bytes()).then_some(LINK.as_bytes())
 }
 
 /// Stores `nonce` in what was built as `name` in `dir`. A file that shares its inode with the pool needs none.
