@@ -11,7 +11,7 @@ use crate::format::{
     At, Change, Content, Id, LogEntry, Namespace, RefHead, RefName, RefSpec, State, Version,
     log_key,
 };
-use crate::host::saved::Known;
+use crate::host::pool::Known;
 use crate::remedy::Remedy;
 use crate::store::Store;
 

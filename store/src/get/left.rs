@@ -18,8 +18,9 @@ use crate::error::{Error, Result};
 use crate::format::Time;
 use crate::host::beat;
 use crate::host::destination::{Site, There};
-use crate::host::pool::{Identity, Life, disk, trust};
+use crate::host::pool::{Identity, Life};
 use crate::host::walk::Stat;
+use crate::host::{disk, trust};
 
 /// Most bytes of a note.
 const NOTE_BYTES_MAX: usize = 4096;

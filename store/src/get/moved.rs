@@ -18,9 +18,10 @@ use super::left::{Absent, note_life};
 use super::room::{NOTE, Note, TREE};
 use crate::format::Time;
 use crate::host::destination::is_mounted;
-use crate::host::pool::{Inode, Life, disk, trust};
+use crate::host::pool::{Inode, Life};
 use crate::host::rooms::MOVED as BESIDE;
 use crate::host::walk::{Item, Stat, WalkOptions, walk};
+use crate::host::{disk, trust};
 
 /// The file that lists what a room moves out: the room's note, then one entry per line.
 const MOVED: &str = "moved";

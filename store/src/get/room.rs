@@ -19,7 +19,8 @@ use crate::error::{Error, Result};
 use crate::fs::stamps;
 use crate::host::beat::Beat;
 use crate::host::destination::{Site, There};
-use crate::host::pool::{Identity, disk};
+use crate::host::disk;
+use crate::host::pool::Identity;
 pub(super) use crate::host::rooms::{COPY as PREFIX, NOTE};
 use crate::host::walk::Stat;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW, futimens};
 
-use super::pool::disk;
+use super::disk;
 use crate::format::Time;
 
 /// The time between beats.

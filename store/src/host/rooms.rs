@@ -7,7 +7,8 @@ use std::io::Read;
 
 use rustix::io::Errno;
 
-use super::pool::{disk, is_proof as is_proof_of_pool, is_room as is_room_of_pool};
+use super::disk;
+use super::pool::{is_proof as is_proof_of_pool, is_room as is_room_of_pool};
 use super::walk::{Dir, Item};
 
 /// The prefix of the name of a copy's room; a random part follows.

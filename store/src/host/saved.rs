@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::format::{Content, RefName, Time};
 use crate::fs::{build_atomically, open_regular, read_regular, write_atomically};
-use crate::host::list::{ListWriter, Thing, checksum};
-use crate::host::pool::{Inode, Mark, PoolKey};
+use crate::host::pool::list::{ListWriter, Thing, checksum};
+use crate::host::pool::{Inode, Known, Mark, PoolKey};
 
 /// Most bytes of a note that are read.
 const NOTE_BYTES_MAX: u64 = 1 << 20;
@@ -50,14 +50,6 @@ pub(crate) struct Note {
 pub(crate) struct Made {
     pub(crate) record: Option<String>,
     pub(crate) version: u64,
-}
-
-/// What this host knows of the version that a directory is of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Known {
-    pub(crate) version: u64,
-    /// Its tree, if that was recorded.
-    pub(crate) tree: Option<Content>,
 }
 
 impl Note {

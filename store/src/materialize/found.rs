@@ -13,7 +13,8 @@ use super::trail::Trail;
 use crate::chunk::Chunker;
 use crate::error::Result;
 use crate::format::{Content, Time};
-use crate::host::pool::{Look, Pool, PoolKey, content_of, disk, proof_in};
+use crate::host::disk;
+use crate::host::pool::{Look, Pool, PoolKey, content_of, proof_in};
 use crate::host::walk::Stat;
 
 /// A destination.

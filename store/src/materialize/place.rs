@@ -11,8 +11,9 @@ use super::{LinkMode, MaterializeReport, shown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, Time};
 use crate::fs::stamps;
+use crate::host::disk;
 use crate::host::pool::place::{copy_verified, reflink};
-use crate::host::pool::{Placed, Pool, PoolKey, disk};
+use crate::host::pool::{Placed, Pool, PoolKey};
 use crate::remedy::{Note, Remedy};
 
 /// A file to place.

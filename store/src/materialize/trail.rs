@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::shown;
 use crate::error::{Error, Result};
-use crate::host::pool::disk;
+use crate::host::disk;
 
 /// How many of the last directories stay open. Of the others, every 64th does.
 const OPEN: usize = 64;

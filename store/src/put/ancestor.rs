@@ -9,7 +9,7 @@ use std::path::Path;
 use super::{Ancestor, PutRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, Node, RefSpec, Root, State, Totals, TreeEncoder, TreeEntry};
-use crate::host::list::{ListReader, NEVER, Thing, checksum};
+use crate::host::pool::list::{ListReader, NEVER, Thing, checksum};
 use crate::host::pool::{Mark, Pool};
 use crate::host::saved::{Listing, Made, Note, Notes};
 use crate::id::ChunkId;

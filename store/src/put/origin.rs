@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::format::{Content, Time};
-use crate::host::list::{ListReader, NEVER, Thing};
+use crate::host::pool::list::{ListReader, NEVER, Thing};
 use crate::host::pool::{Mark, Pool};
 use crate::host::walk::compare_paths;
 use crate::id::StoreId;

@@ -5,7 +5,8 @@ use std::path::Path;
 use super::{Store, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FORMAT_KEY, LogEntry, RefName, State};
-use crate::host::saved::{Known, Notes};
+use crate::host::pool::Known;
+use crate::host::saved::Notes;
 use crate::log;
 use crate::remedy::Remedy;
 

@@ -6,8 +6,8 @@
     reason = "a broken word ends the run"
 )]
 
+use crate::serve::hub::listing::Listing;
 use crate::serve::hub::look::{named_paths, place};
-use crate::serve::hub::pull::Listing;
 use crate::serve::hub::route::{Call, Id, Route, endpoint};
 use crate::serve::hub::stream::in_pieces;
 use crate::serve::hub::uploads::announced;

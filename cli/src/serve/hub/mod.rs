@@ -1,6 +1,6 @@
 //! The Hub door: answers clients of a Hugging Face Hub from the refs of a namespace.
 //!
-//! `route` parses requests; `find`, `repos` and `mirrors` find the ref and the version, `files` its files, `hashes`
+//! `route` parses requests; `find` and `repos` find the ref and the version, `files` its files, `hashes`
 //! their etags. `pull` fetches from an upstream. `look` answers API requests and `download` sends files; `write`,
 //! `uploads` and `commit` store them through `incoming` and `stream`. `fault` words errors for these clients.
 
@@ -13,8 +13,8 @@ mod find;
 pub(crate) mod fuzzing;
 mod hashes;
 mod incoming;
+mod listing;
 mod look;
-mod mirrors;
 pub(crate) mod pull;
 mod repos;
 mod route;

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use store::{Content, Error, Node, Reader, Result};
 
-use crate::serve::hub::pull::Listing;
+use crate::serve::hub::listing::Listing;
 use crate::serve::hub::route::{Id, Type};
 use crate::serve::source;
 use crate::serve::text::is_hex;

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::format::BUNDLE_MAGIC;
-use crate::host::pool::disk;
-use crate::host::pool::trust::is_trusted;
+use crate::host::disk;
+use crate::host::trust::is_trusted;
 
 /// Bytes of a `format` or of a pool's mark that are read.
 const MARK_BYTES: u64 = 4096;

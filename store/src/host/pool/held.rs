@@ -15,7 +15,7 @@ use super::trees::{Mark, parent};
 use super::{Pool, disk, proof};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::destination::precious_in;
-use crate::host::list::Thing;
+use crate::host::pool::list::Thing;
 
 /// The process that a tree ends with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

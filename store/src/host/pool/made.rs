@@ -15,7 +15,7 @@ use super::trees::{Mark, mark_name};
 use super::{Pool, disk};
 use crate::error::{Error, Result};
 use crate::format::Time;
-use crate::host::list::{ListReader, Thing, checksum};
+use crate::host::pool::list::{ListReader, Thing, checksum};
 
 /// The directory of records; made when the first one is written.
 const MADE: &str = "made";

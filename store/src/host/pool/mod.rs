@@ -14,12 +14,12 @@
 
 mod chunkers;
 mod claim;
-pub(crate) mod disk;
 mod draft;
 mod evict;
 mod held;
 mod inodes;
 mod key;
+pub(crate) mod list;
 mod made;
 mod owner;
 pub(crate) mod place;
@@ -28,7 +28,6 @@ mod remove;
 mod room;
 mod sweep;
 mod trees;
-pub(crate) mod trust;
 mod verify;
 
 use std::fs::File;
@@ -51,7 +50,7 @@ pub(crate) use self::proof::{is_in_tree, is_proof, proof_in, stamped_open};
 pub use self::remove::RemoveReport;
 pub(crate) use self::room::{Room, is_room};
 pub use self::trees::MadeTree;
-pub(crate) use self::trees::{Inode, Mark, parent};
+pub(crate) use self::trees::{Inode, Known, Mark, parent};
 pub(crate) use self::verify::content_of;
 pub use self::verify::{Damage, PoolVerifyReport};
 
@@ -60,6 +59,7 @@ use self::verify::Verifying;
 use crate::error::{Error, Result};
 use crate::format::{Content, Time};
 use crate::host::walk::Stat;
+use crate::host::{disk, trust};
 use crate::remedy::Remedy;
 
 /// The modification time of every pool file: 1980-01-01, so that no tool takes it for a recent change.

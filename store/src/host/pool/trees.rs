@@ -20,7 +20,6 @@ use super::room::is_gone;
 use super::{Pool, disk, proof, trust};
 use crate::error::{Error, Result};
 use crate::format::{Content, RefName, RefSpec};
-use crate::host::saved::Known;
 use crate::host::walk::Stat;
 use crate::id::StoreId;
 
@@ -98,6 +97,14 @@ pub(crate) struct Inode {
 enum Spelled {
     Text(String),
     Bytes(Vec<u8>),
+}
+
+/// What this host knows of the version that a directory is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub(crate) version: u64,
+    /// Its tree, if that was recorded.
+    pub(crate) tree: Option<Content>,
 }
 
 impl Mark {

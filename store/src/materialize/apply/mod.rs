@@ -17,7 +17,8 @@ use super::list::{ListReader, Thing};
 use super::place::{Placer, Placing};
 use super::trail::Trail;
 use crate::error::Result;
-use crate::host::pool::{Pool, Room, disk};
+use crate::host::disk;
+use crate::host::pool::{Pool, Room};
 use crate::progress::Progress;
 use crate::read::Reader;
 

@@ -12,12 +12,12 @@ use store::RefName;
 
 use crate::serve::hub::REVISION_BYTES_MAX;
 use crate::serve::hub::fault::{Fault, Outcome};
-use crate::serve::hub::mirrors::Mirrors;
+use crate::serve::hub::listing::Listing;
 use crate::serve::hub::pull::access::Who;
 use crate::serve::hub::pull::keep::Revision;
-use crate::serve::hub::pull::listing::Listing;
 use crate::serve::hub::pull::upstream::{Failure, Head};
 use crate::serve::hub::pull::{ANSWER_TIME, Mirrored, Pull};
+use crate::serve::hub::repos::Mirrors;
 use crate::serve::hub::repos::{Commit, Repo};
 use crate::serve::hub::route::Named;
 use crate::serve::source::{Sight, block};

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 
 use crate::serve::hub::hashes::Known;
 use crate::serve::hub::incoming::File;
+use crate::serve::hub::listing::Listing;
 use crate::serve::hub::pull::Wanted;
-use crate::serve::hub::pull::listing::Listing;
 use crate::serve::spool::Spool;
 
 /// When to store a batch: after a time without another file, after a total time, or at a number of files or bytes.

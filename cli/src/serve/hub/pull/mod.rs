@@ -9,7 +9,6 @@ mod fetch;
 mod flight;
 mod heads;
 mod keep;
-mod listing;
 mod turn;
 mod upstream;
 
@@ -36,7 +35,6 @@ use flight::{Flight, Flights, Key, Stage};
 use heads::Heads;
 pub(super) use heads::dir_of;
 use keep::{Keeper, Pending};
-pub(super) use listing::Listing;
 use turn::{LOOK_PAUSES, Turn, Wait};
 use upstream::{Failure, Upstream};
 

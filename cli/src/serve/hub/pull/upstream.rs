@@ -12,7 +12,7 @@ use serde_json::Value;
 use store::{Error, Result};
 
 use crate::serve::hub::fault::{Fault, KNOWN_CODES};
-use crate::serve::hub::pull::listing::{FILES_MAX, Listing};
+use crate::serve::hub::listing::{FILES_MAX, Listing};
 use crate::serve::hub::route::{Named, Type};
 use crate::serve::text;
 

@@ -7,6 +7,8 @@
 //! and need no file to be read. A mirror is a saved repo that grows with the requests: the listing of a commit is
 //! stored before all of its files are.
 
+mod mirrors;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,12 +16,13 @@ use jiff::Timestamp;
 use store::{Content, Namespace, Reader, RefName, Result, Root, Version};
 
 use crate::serve::hub::hashes::derived;
-use crate::serve::hub::mirrors::Mirrors;
 use crate::serve::hub::route::{Id, Named, Type};
 use crate::serve::hub::saved::{Saved, branches, listing_of, named_commit, subtree, within};
 use crate::serve::memo::Memo;
 pub(crate) use crate::serve::source::GATED;
 use crate::serve::text::is_hex;
+
+pub(crate) use self::mirrors::Mirrors;
 
 /// Maximum versions of a ref in which to search a commit of a saved cache.
 const VERSIONS_SEARCHED_MAX: usize = 64;
@@ -33,7 +36,7 @@ const TAGS_MAX: usize = 10_000;
 pub(crate) struct Repos {
     saved: Mutex<HashMap<Content, Arc<Vec<Saved>>>>,
     found: Memo<Named, Option<Repo>>,
-    pub(super) mirrors: Memo<Named, Mirrors>,
+    mirrors: Memo<Named, Mirrors>,
     commits: Memo<(Named, RefName, String), Option<Commit>>,
 }
 
@@ -42,8 +45,8 @@ pub(crate) struct Repos {
 pub(crate) struct Repo {
     pub(crate) named: Named,
     pub(crate) name: RefName,
-    pub(super) is_saved: bool,
-    pub(super) is_mirror: bool,
+    pub(in crate::serve::hub) is_saved: bool,
+    pub(in crate::serve::hub) is_mirror: bool,
 }
 
 /// One revision of a repo.
@@ -274,7 +277,7 @@ impl Repos {
         Ok(files.map(|files| commit(hex, files)))
     }
 
-    pub(super) fn saved_repo(
+    pub(in crate::serve::hub) fn saved_repo(
         &self,
         reader: &Reader<'_>,
         version: &Version,
@@ -309,7 +312,12 @@ impl Repos {
 }
 
 impl Repo {
-    pub(super) fn new(named: &Named, name: RefName, is_saved: bool, is_mirror: bool) -> Self {
+    pub(in crate::serve::hub) fn new(
+        named: &Named,
+        name: RefName,
+        is_saved: bool,
+        is_mirror: bool,
+    ) -> Self {
         Self {
             named: named.clone(),
             name,
@@ -354,7 +362,7 @@ impl Named {
     }
 }
 
-pub(super) fn is_live(reader: &Reader<'_>, name: &RefName) -> Result<bool> {
+pub(in crate::serve::hub) fn is_live(reader: &Reader<'_>, name: &RefName) -> Result<bool> {
     let head = reader.view().state.refs.head(name)?;
     Ok(head.is_some_and(|head| head.live > 0))
 }

@@ -19,12 +19,12 @@ const FORMAT: u32 = 1;
 
 /// The files of a revision by path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::serve::hub) struct Listing(BTreeMap<String, Listed>);
+pub(super) struct Listing(BTreeMap<String, Listed>);
 
 /// One file of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::serve::hub) struct Listed {
-    pub(in crate::serve::hub) size: u64,
+pub(super) struct Listed {
+    pub(super) size: u64,
     /// The git object id of the file, or of the LFS pointer if it is large.
     #[serde(rename = "blob_id")]
     oid: String,
@@ -41,13 +41,13 @@ struct Document {
 
 impl Listed {
     /// The hash of the bytes: SHA-256 or git's.
-    pub(in crate::serve::hub) fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.lfs_sha256.as_ref().unwrap_or(&self.oid)
     }
 }
 
 impl Listing {
-    pub(in crate::serve::hub) fn files(&self) -> &BTreeMap<String, Listed> {
+    pub(super) fn files(&self) -> &BTreeMap<String, Listed> {
         &self.0
     }
 
@@ -55,7 +55,7 @@ impl Listing {
     ///
     /// # Errors
     /// If a file has no hash, or a path that no tree can hold.
-    pub(in crate::serve::hub) fn add_page(&mut self, page: &Value) -> Result<()> {
+    pub(super) fn add_page(&mut self, page: &Value) -> Result<()> {
         let entries = page.as_array();
         let entries = entries.ok_or_else(|| Error::invalid("a listing is a list"))?;
         for entry in entries {
@@ -80,7 +80,7 @@ impl Listing {
     ///
     /// # Errors
     /// If there is such a path.
-    pub(in crate::serve::hub) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let is_there = |(at, _): (usize, &str), path: &str| {
             path.get(..at).is_some_and(|dir| self.0.contains_key(dir))
         };
@@ -95,7 +95,7 @@ impl Listing {
     }
 
     /// Encodes the listing as a file of a cache.
-    pub(in crate::serve::hub) fn text(&self) -> Result<Vec<u8>> {
+    pub(super) fn text(&self) -> Result<Vec<u8>> {
         let document = Document {
             format_version: FORMAT,
             files: self.0.clone(),
@@ -105,7 +105,7 @@ impl Listing {
     }
 
     /// Parses such a file; `None` if it is invalid.
-    pub(in crate::serve::hub) fn parse(text: &[u8]) -> Option<Self> {
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let document: Document = serde_json::from_slice(text).ok()?;
         let is_good = |(path, listed): (&String, &Listed)| is_path(path) && listed.is_good();
         let is_good = document.format_version == FORMAT && document.files.iter().all(is_good);

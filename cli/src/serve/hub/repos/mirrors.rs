@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use store::{Content, Reader, RefName, Result};
 
-use crate::serve::hub::pull::Listing;
+use crate::serve::hub::listing::Listing;
 use crate::serve::hub::repos::{FilesOf, GATED, Repo, Repos, is_live};
 use crate::serve::hub::route::Named;
 use crate::serve::hub::saved::{hashed, read_listing};
@@ -26,7 +26,7 @@ pub(crate) struct Mirrors {
 
 impl Repos {
     /// The repo in the first saved cache of the namespace that has it.
-    pub(super) fn saved_elsewhere(
+    pub(in crate::serve::hub) fn saved_elsewhere(
         &self,
         reader: &Reader<'_>,
         named: &Named,
@@ -46,7 +46,7 @@ impl Repos {
     }
 
     /// The mirror of a repo in the ref `name`, if there is one.
-    pub(super) fn mirror(
+    pub(in crate::serve::hub) fn mirror(
         &self,
         reader: &Reader<'_>,
         named: &Named,
