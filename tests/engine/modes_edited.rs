@@ -2,6 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
+use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -15,6 +16,29 @@ use crate::damaged::verify_target;
 use crate::modes::{REF, get_keeping, put_keeping};
 use crate::stores::name;
 use crate::world::World;
+
+const FILES: [&str; 6] = [
+    "a/first",
+    "a/second",
+    "b/dir/deep",
+    "b/gone/1",
+    "b/gone/2",
+    "c",
+];
+/// All entries in depth-first order.
+const ENTRIES: [&str; 11] = [
+    "",
+    "a",
+    "a/first",
+    "a/second",
+    "b",
+    "b/dir",
+    "b/dir/deep",
+    "b/gone",
+    "b/gone/1",
+    "b/gone/2",
+    "c",
+];
 
 /// Adds, changes and removes files as a door does: bytes and names, nothing else.
 fn change(world: &World, remote: &Arc<dyn Prune>, changes: &[(&str, Option<&[u8]>)]) {
@@ -42,48 +66,44 @@ fn change(world: &World, remote: &Arc<dyn Prune>, changes: &[(&str, Option<&[u8]
     .unwrap();
 }
 
-#[test]
-fn an_edit_leaves_what_is_kept_of_all_entries_that_stay() {
-    let world = World::new();
-    let (remote, tree) = (world.memory(), world.tree("in"));
-    for path in [
-        "a/first",
-        "a/second",
-        "b/dir/deep",
-        "b/gone/1",
-        "b/gone/2",
-        "c",
-    ] {
+/// A tree in which every entry has other modes, owners and attributes.
+fn write_tree(tree: &Path) {
+    for path in FILES {
         trees::write(&tree.join(path), b"bytes");
         let mark = path.replace('/', " ");
-        rustix::fs::setxattr(
-            tree.join(path),
-            "user.mark",
-            mark.as_bytes(),
-            XattrFlags::empty(),
-        )
-        .unwrap();
+        let set = XattrFlags::empty();
+        rustix::fs::setxattr(tree.join(path), "user.mark", mark.as_bytes(), set).unwrap();
     }
-    let paths = [
-        "",
-        "a",
-        "a/first",
-        "a/second",
-        "b",
-        "b/dir",
-        "b/dir/deep",
-        "b/gone",
-        "b/gone/1",
-        "b/gone/2",
-        "c",
-    ];
-    let is_root = rustix::process::geteuid().is_root();
-    for (at, path) in (0..).zip(paths) {
-        if is_root {
+    for (at, path) in (0..).zip(ENTRIES) {
+        if is_root() {
             lchown(tree.join(path), Some(1000 + at), Some(2000 + at)).unwrap();
         }
         fs::set_permissions(tree.join(path), Permissions::from_mode(0o700 + at)).unwrap();
     }
+}
+
+/// Mode, owner and mark of an entry.
+fn seen(path: &Path) -> (u32, (u32, u32), String) {
+    let found = fs::symlink_metadata(path).unwrap();
+    let mut mark = [0; 64];
+    let len = rustix::fs::getxattr(path, "user.mark", &mut mark[..]).unwrap_or(0);
+    let mark = String::from_utf8_lossy(&mark[..len]).into_owned();
+    let owner = match is_root() {
+        true => (found.uid(), found.gid()),
+        false => (0, 0),
+    };
+    (found.mode() & 0o7777, owner, mark)
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn an_edit_leaves_what_is_kept_of_all_entries_that_stay() {
+    let world = World::new();
+    let remote = world.memory();
+    write_tree(&world.tree("in"));
     put_keeping(&world, &remote, &Keep::ALL);
     change(
         &world,
@@ -104,20 +124,8 @@ fn an_edit_leaves_what_is_kept_of_all_entries_that_stay() {
     assert!(report.hits.is_empty(), "{report:?}");
     get_keeping(&world, &remote, &Keep::ALL, REF, "out").unwrap();
     let out = world.tree("out");
-    let seen = |path: &str| {
-        let found = fs::symlink_metadata(out.join(path)).unwrap();
-        let mut mark = [0; 64];
-        let len = rustix::fs::getxattr(out.join(path), "user.mark", &mut mark[..]).unwrap_or(0);
-        let mark = String::from_utf8_lossy(&mark[..len]).into_owned();
-        let owner = if is_root {
-            (found.uid(), found.gid())
-        } else {
-            (0, 0)
-        };
-        (found.mode() & 0o7777, owner, mark)
-    };
     let owner = |at: u32| {
-        if is_root {
+        if is_root() {
             (1000 + at, 2000 + at)
         } else {
             (0, 0)
@@ -131,7 +139,7 @@ fn an_edit_leaves_what_is_kept_of_all_entries_that_stay() {
         ("b", 4, ""),
     ] {
         assert_eq!(
-            seen(path),
+            seen(&out.join(path)),
             (0o700 + at, owner(at), mark.to_owned()),
             "{path}"
         );
@@ -146,7 +154,11 @@ fn an_edit_leaves_what_is_kept_of_all_entries_that_stay() {
         ("d/new", 0o755),
         ("d/new/dir", 0o644),
     ] {
-        assert_eq!(seen(path), (mode, owner(0), String::new()), "{path}");
+        assert_eq!(
+            seen(&out.join(path)),
+            (mode, owner(0), String::new()),
+            "{path}"
+        );
     }
     assert!(!out.join("b/gone").exists());
     // The same again changes nothing, and loses nothing.

@@ -99,14 +99,6 @@ enum Spelled {
     Bytes(Vec<u8>),
 }
 
-/// What this host knows of the version that a directory is of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Known {
-    pub(crate) version: u64,
-    /// Its tree, if that was recorded.
-    pub(crate) tree: Option<Content>,
-}
-
 impl Mark {
     /// A mark for the tree at `path`, which is at `built` now.
     pub(crate) fn new(path: &Path, store: StoreId, built: (BorrowedFd<'_>, &[u8])) -> Result<Self> {
@@ -136,16 +128,6 @@ impl Mark {
     pub(crate) fn is_from(&self, store: StoreId, name: &RefName) -> bool {
         let spec = self.source.parse::<RefSpec>();
         self.store == store && spec.is_ok_and(|spec| spec.name == *name)
-    }
-
-    /// The version that the tree was made from; its tree is none, if only a part of it was made.
-    pub(crate) fn known(&self) -> Known {
-        let spec = self.source.parse::<RefSpec>();
-        let is_whole = spec.is_ok_and(|spec| spec.path.is_empty());
-        Known {
-            version: self.version,
-            tree: self.tree.filter(|_| is_whole),
-        }
     }
 
     /// Whether the system has not been restarted since it was written.
