@@ -16,10 +16,13 @@ use jiff::{Timestamp, ToSpan};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{RefName, USES_PREFIX, parse_use_key, use_key};
-use crate::fs::write_atomically;
+use crate::fs::{read_regular, write_atomically};
 use crate::id::VersionId;
 use crate::remote::Read;
 use crate::store::Store;
+
+/// Most bytes of the notes of a day.
+const NOTES_BYTES_MAX: u64 = 256 << 20;
 
 /// The access records of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,17 +101,23 @@ fn is_settled(touched: &Result<()>) -> bool {
     }
 }
 
+/// The notes in a file of this host; none, if it has no such file.
+fn text_of(path: &Path) -> String {
+    let bytes = read_regular(path, NOTES_BYTES_MAX).unwrap_or_default();
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
 /// Whether this host has already recorded that use, or was refused. The file has a line for the day, and then one line
 /// for each version.
 fn is_noted(path: &Path, day: Date, version: VersionId) -> bool {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let text = text_of(path);
     let mut lines = text.lines();
     lines.next() == Some(&day.to_string()) && lines.any(|line| line == version.to_string())
 }
 
 /// Adds a use to the file. If two processes start a new day at the same time, one note is lost, which costs a request.
 fn note(path: &Path, day: Date, version: VersionId) -> Result<()> {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let text = text_of(path);
     if text.lines().next() != Some(&day.to_string()) {
         return write_atomically(path, format!("{day}\n{version}\n").as_bytes());
     }

@@ -5,10 +5,10 @@ mod free;
 mod mmap;
 mod stamps;
 
-pub use atomic::open_regular;
 pub(crate) use atomic::{
-    build_atomically, is_host_local, open_object, read_regular, stat_regular, write_atomically,
+    build_atomically, is_host_local, open_object, stat_regular, write_atomically,
 };
+pub use atomic::{open_regular, read_regular};
 pub use free::free_bytes;
 pub(crate) use free::free_bytes_at;
 pub(crate) use mmap::map;

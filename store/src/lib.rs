@@ -108,7 +108,7 @@ pub use format::{
     Origin, Pattern, Policy, RefName, RefSpec, RefState, RefSums, Root, Rules, Scope, State,
     Target, Time, TreeEntry, Version, Who,
 };
-pub use fs::{free_bytes, open_regular};
+pub use fs::{free_bytes, open_regular, read_regular};
 pub use get::{GetReport, GetRequest, get};
 pub use host::destination::{Precious, Replaced};
 pub use host::pool::{

@@ -68,3 +68,44 @@ fn a_save_to_another_ref_settles_nothing() {
     assert!(!is_settled(&env));
     assert_eq!(env.ok(["cat", &format!("{REF}:new")]), "new");
 }
+
+/// A list that cannot be read may stand for a directory that nobody saves any more.
+#[test]
+fn what_cannot_be_read_of_the_list_is_told() {
+    let env = failed(&["save", "job", REF]);
+    let list = env.path("home/.local/state/store/pending");
+    let entry = fs::read_dir(&list).unwrap().next().unwrap().unwrap().path();
+    let whole = fs::read(&entry).unwrap();
+    let damages: [&dyn Fn(); 4] = [
+        &|| fs::write(&entry, &whole[..whole.len() / 2]).unwrap(),
+        &|| fs::write(&entry, r#"{"pending": 99}"#).unwrap(),
+        &|| fs::create_dir(&entry).unwrap(),
+        &|| {
+            rustix::fs::mknodat(
+                rustix::fs::CWD,
+                &entry,
+                rustix::fs::FileType::Fifo,
+                0o600.into(),
+                0,
+            )
+            .unwrap()
+        },
+    ];
+    for damage in damages {
+        fs::remove_file(&entry).unwrap();
+        damage();
+        let told = env.store(["save", "--pending"]);
+        assert_eq!(told.code, Some(6), "{told}");
+        let name = entry.file_name().unwrap().to_str().unwrap();
+        assert!(told.stderr.contains(name), "{told}");
+        assert!(!told.stderr.contains("nothing is to be saved"), "{told}");
+        if entry.is_dir() {
+            fs::remove_dir(&entry).unwrap();
+            fs::write(&entry, "").unwrap();
+        }
+    }
+    fs::remove_file(&entry).unwrap();
+    fs::write(&entry, &whole).unwrap();
+    env.ok(["save", "--pending"]);
+    assert!(is_settled(&env));
+}

@@ -241,7 +241,8 @@ fn pending(how: &How, context: &Context) -> Result<()> {
             "note: {directory} is to be saved to another store: --store {store}"
         ));
     }
-    if here.is_empty() {
+    let unreadable = Pending::unreadable(config::state_dir());
+    if here.is_empty() && unreadable.is_empty() {
         context
             .out
             .note(format_args!("nothing is to be saved to {url}"));
@@ -251,8 +252,14 @@ fn pending(how: &How, context: &Context) -> Result<()> {
         true => None,
         false => Some(context.open().map_err(out_of_reach)?),
     };
-    let mut failed = Vec::new();
-    let count = here.len() as u64;
+    let count = (here.len() + unreadable.len()) as u64;
+    let told = |file: &PathBuf| {
+        let file = file.display();
+        format!(
+            "{file}: cannot be read, so what it stands for is not known; delete it if no directory is missing"
+        )
+    };
+    let mut failed: Vec<String> = unreadable.iter().map(told).collect();
     for noted in here {
         if !noted.directory().exists() {
             let directory = noted.directory().display();

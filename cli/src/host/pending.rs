@@ -12,6 +12,8 @@ use store::{Error, RefName, Result, Store};
 
 /// The directory of these files, below the state directory.
 const DIR: &str = "pending";
+/// Most bytes of a file of the list.
+const BYTES_MAX: u64 = 16 << 20;
 
 /// The versions of these files, for saves and for pushes. Files of other versions are left alone, so a program without
 /// pending pushes ignores them.
@@ -114,16 +116,20 @@ impl Pending {
 
     /// All saves on the list.
     pub(crate) fn all(kept: Option<PathBuf>) -> Vec<Self> {
-        let dir = kept.map(|dir| dir.join(DIR));
-        let entries = dir.and_then(|dir| std::fs::read_dir(dir).ok());
-        let entries = entries.into_iter().flatten().flatten();
-        let mut all: Vec<Self> = entries
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|end| end == "json"))
-            .filter_map(|path| Self::read(&path))
-            .collect();
+        let mut all: Vec<Self> = files(kept).filter_map(|path| Self::read(&path)).collect();
         all.sort_by(|one, other| one.path.cmp(&other.path));
         all
+    }
+
+    /// Files of the list that hold no save: damaged ones, and those of a later program.
+    pub(crate) fn unreadable(kept: Option<PathBuf>) -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> = files(kept)
+            .filter(|path| Self::read(path).is_none())
+            // Another process may have settled it meanwhile.
+            .filter(|path| path.symlink_metadata().is_ok())
+            .collect();
+        found.sort();
+        found
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -207,7 +213,7 @@ impl Pending {
     }
 
     fn read(file: &Path) -> Option<Self> {
-        let bytes = std::fs::read(file).ok()?;
+        let bytes = store::read_regular(file, BYTES_MAX).ok()?;
         let mut found: Self = serde_json::from_slice(&bytes).ok()?;
         found.file = file.to_path_buf();
         found.path = std::ffi::OsString::from_vec(found.directory.clone()).into();
@@ -242,6 +248,14 @@ impl Pending {
     pub(crate) fn remove(&self) {
         drop(std::fs::remove_file(&self.file));
     }
+}
+
+fn files(kept: Option<PathBuf>) -> impl Iterator<Item = PathBuf> {
+    let entries = kept.and_then(|dir| std::fs::read_dir(dir.join(DIR)).ok());
+    let paths = entries.into_iter().flatten().flatten();
+    paths
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "json"))
 }
 
 fn version(compiles: Option<&OfCompiles>) -> u32 {

@@ -13,6 +13,8 @@ use super::files::{Use, replace};
 
 /// The directory of these files, below the cache directory.
 const DIR: &str = "stores";
+/// Most bytes of a file of it.
+const ID_BYTES_MAX: u64 = 4096;
 
 /// The file for one place of a store.
 pub(crate) struct StorePlace(PathBuf);
@@ -29,7 +31,8 @@ impl StorePlace {
 
     /// The id of the last known store at this place.
     pub(crate) fn known(&self) -> Option<String> {
-        let text = std::fs::read_to_string(&self.0).ok()?;
+        let text = store::read_regular(&self.0, ID_BYTES_MAX).ok()?;
+        let text = String::from_utf8(text).ok()?;
         let id = text.trim();
         let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_id.then(|| id.to_owned())

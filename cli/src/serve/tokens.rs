@@ -21,6 +21,8 @@ use crate::serve::text::{hex, unhex};
 
 /// The prefix of tokens, by which `put` detects them in a tree and the access log blanks them.
 const PREFIX: &str = "hf_store";
+/// Most bytes of a list of tokens.
+const BYTES_MAX: u64 = 256 << 20;
 /// Random bytes in a token.
 const SECRET_BYTES: usize = 24;
 
@@ -170,7 +172,7 @@ impl Caller {
 /// # Errors
 /// If it cannot be read, or others may read it.
 pub(crate) fn read(path: &Path) -> Result<Vec<Token>> {
-    let text = match std::fs::read(path) {
+    let text = match store::read_regular(path, BYTES_MAX) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         text => text.map_err(|source| Error::io("read", path, source))?,
     };

@@ -57,7 +57,10 @@ fn astray(path: &Path, error: io::Error) -> io::Error {
 }
 
 /// All bytes of a regular file of at most `max`; never waits, whatever lies there.
-pub(crate) fn read_regular(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+///
+/// # Errors
+/// When there is no regular file, it cannot be read, or it has more bytes.
+pub fn read_regular(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = open_regular(path)?.take(max + 1).read_to_end(&mut bytes)?;
     if read as u64 > max {

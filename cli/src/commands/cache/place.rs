@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -69,7 +70,11 @@ fn is_old(path: &Path, age: Duration) -> bool {
 /// Whether nobody holds a lock on the file: neither one of the open file (`flock`), nor one of a process (`fcntl`, as
 /// Python's `lockf` takes). Some file systems cannot tell, so nothing relies on the answer.
 fn is_free(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| {
+    // A directory is locked by pulls. A FIFO would wait for a writer.
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let mut options = File::options();
+    let opened = options.read(true).custom_flags(nonblocking).open(path);
+    opened.is_ok_and(|file| {
         let is_held = !matches!(fcntl_getlk(&file, &FlockType::WriteLock.into()), Ok(None));
         !is_held && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
     })

@@ -203,7 +203,7 @@ fn arrive(root: &Path, built: &Path, entry: &Entry, profile: &Profile) -> Result
         if !stat.is_file() || stat.len() > TEXT_BYTES_MAX {
             continue;
         }
-        let text = std::fs::read(&file).map_err(failed)?;
+        let text = store::read_regular(&file, TEXT_BYTES_MAX).map_err(failed)?;
         let repaired = shape.arriving(path, text, root);
         std::fs::write(&file, repaired).map_err(failed)?;
         let time = stat.modified().map_err(failed)?;

@@ -326,7 +326,7 @@ impl Staged {
             let real = from.canonicalize().map_err(failed)?;
             return symlink(real, to).map_err(failed);
         }
-        let text = std::fs::read(&from).map_err(failed)?;
+        let text = store::read_regular(&from, TEXT_BYTES_MAX).map_err(failed)?;
         std::fs::write(&to, shape.leaving(part, text, root)).map_err(failed)?;
         std::fs::set_permissions(&to, stat.permissions()).map_err(failed)?;
         let file = std::fs::File::options()

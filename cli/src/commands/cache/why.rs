@@ -91,7 +91,8 @@ impl Source<'_> {
         match self {
             Self::Dir(dir) => {
                 let file = dir.join(OsStr::from_bytes(path));
-                std::fs::read(&file).map_err(|source| Error::io("read", &file, source))
+                store::read_regular(&file, TEXT_BYTES_MAX)
+                    .map_err(|source| Error::io("read", &file, source))
             }
             Self::Ref(reader, spec) => {
                 let mut bytes = Vec::new();

@@ -23,6 +23,8 @@ const MEMORY_BYTES: u64 = 16 << 20;
 pub(super) const HEAD_BYTES: usize = 512;
 /// Length of a line's checksum in hex digits.
 const CHECK_DIGITS: usize = 16;
+/// Most bytes of a file of hashes.
+const FILE_BYTES_MAX: u64 = 1 << 30;
 /// Maximum number of hashes in memory.
 const KNOWN_MAX: usize = 100_000;
 /// Maximum number of contents whose hashes are computed at once.
@@ -100,7 +102,8 @@ impl Known {
             return Some(known);
         }
         // Remembers the whole file: a long list asks for neighbouring hashes too.
-        let text = std::fs::read_to_string(self.place(content)?).ok()?;
+        let text = store::read_regular(&self.place(content)?, FILE_BYTES_MAX).ok()?;
+        let text = String::from_utf8(text).ok()?;
         let mut found = None;
         for (of, hashes) in text.lines().filter_map(parse) {
             let is_it = of == *content;
