@@ -110,9 +110,10 @@ fn each_profile_knows_what_its_compiler_keeps() {
 fn a_library_that_is_being_linked_stays_here_until_it_is_whole() {
     let env = environment!();
     let name = "project/p/inductor";
-    env.write("here/2x/c2xk.main.cpp", "code");
-    env.write("here/2x/c2xk.main.so", "half of a libr");
-    env.write("here/2x/c2xk.main_CxxBuild/c2xk.o", "object");
+    let key = |ending: &str| format!("here/2x/c2xk{}.{ending}", "q".repeat(48));
+    env.write(key("main.cpp"), "code");
+    env.write(key("main.so"), "half of a libr");
+    env.write(key("main_CxxBuild/a.o"), "object");
     let cache = |words: &[&str]| -> Value {
         let all = ["cache", "--profile", "inductor"];
         let said = env.ok(all.iter().chain(words).chain(&["--json"]));
@@ -130,10 +131,10 @@ fn a_library_that_is_being_linked_stays_here_until_it_is_whole() {
     let goes = |path: &str| path.ends_with(".so") || path.contains("_CxxBuild");
     assert!(!left.iter().any(|path| goes(path)), "{left:?}");
     // The library is complete now, and its build directory is gone.
-    env.write("here/2x/c2xk.main.so", "a whole library");
+    env.write(key("main.so"), "a whole library");
     assert_eq!(cache(&["push", "here", name])["pushed"], 1);
     cache(&["pull", "there", name]);
-    let found = std::fs::read_to_string(env.path("there/2x/c2xk.main.so"));
+    let found = std::fs::read_to_string(env.path(key("main.so").replacen("here", "there", 1)));
     assert_eq!(found.unwrap(), "a whole library");
 }
 
@@ -164,4 +165,53 @@ fn profiles_are_files_and_their_mistakes_are_named() {
     let done = env.store(["cache", "--profile", "trition", "status"]);
     assert_eq!(done.code, Some(2), "{done}");
     assert!(done.stderr.contains("did you mean triton?"), "{done}");
+}
+
+/// The path of an entry of Triton may be any name, and so may a mistyped directory be anything.
+#[test]
+fn a_clean_takes_nothing_that_may_be_something_else() {
+    let env = environment!();
+    let hash = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567ABCDEFGHIJKLMNOPQRST";
+    env.write(format!("home/{hash}/kernel.ttir"), "half");
+    env.write("home/myproject/train.py", "precious");
+    env.write("home/settings/config.json", "{}");
+    env.write("home/package/__init__.py", "");
+    env.ok(["put", "home", "project/p/x"]);
+    env.ok(["init", "home/store"]);
+    env.ok([
+        "put",
+        "home/settings",
+        "project/p/x",
+        "--store",
+        "home/store",
+    ]);
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let before = support::seen(&env.path("home"));
+    for profile in ["triton", "inductor"] {
+        for dir in ["home", "home/store", "home/store/packs"] {
+            let cache = ["cache", "--profile", profile, "clean", dir, "--stale", "1s"];
+            let cleaned = env.ok(cache.iter().chain(&["--json"]));
+            let cleaned: Value = serde_json::from_str(&cleaned).unwrap();
+            let count = |field: &str| cleaned[field].as_array().map_or(0, Vec::len);
+            let removed = usize::from(profile == "triton" && dir == "home");
+            assert_eq!(count("removed"), removed, "{cleaned}");
+            assert_eq!(
+                count("no_entry") > 0,
+                profile == "triton" || dir == "home",
+                "{cleaned}"
+            );
+        }
+    }
+    let mut after = support::seen(&env.path("home"));
+    after.retain(|path, _| before.contains_key(path));
+    let gone: Vec<_> = before
+        .keys()
+        .filter(|path| !after.contains_key(*path))
+        .collect();
+    assert!(
+        gone.iter()
+            .all(|path| path.to_string_lossy().contains(hash)),
+        "{gone:?}"
+    );
+    env.ok(["verify", "--read-data", "--store", "home/store"]);
 }

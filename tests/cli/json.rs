@@ -333,22 +333,22 @@ fn clusters(env: &TestEnvironment, said: &mut Said) {
 
 /// A local cache of kernels and one in a ref: entries in all states, and one key with different entries in both.
 fn compile_caches(env: &TestEnvironment, said: &mut Said) {
-    let text = "about = \"\"\nstale = \"1h\"\n[[entry]]\npath = \"{kind}/{key}\"\n\
+    let text = "about = \"\"\nstale = \"1h\"\n[[entry]]\npath = \"cache-{kind}/{key}\"\n\
                 needs = [{ files = [\"ok\"], bytes = 0 }]\nfailed = [\"log\"]\nlocks = [\"*.lock\"]\nkeys = [\"flags\"]\n";
     env.write("home/.config/store/profiles/own.toml", text);
     for (file, text) in [
-        ("far/a/both/ok", ""),
-        ("far/a/both/flags", "[\"-O1\"]"),
-        ("far/a/busy/ok", ""),
-        ("near/a/busy/x.lock", ""),
-        ("far/a/failed/log", "no memory"),
-        ("far/a/half/code", "half"),
-        ("near/a/both/ok", "another"),
-        ("near/a/new/ok", ""),
-        ("near/a/new/flags", "[\"-O2\"]"),
-        ("near/a/failed/log", "no memory"),
-        ("near/a/half/x.lock", ""),
-        ("near/a/open/code", "half"),
+        ("far/cache-a/both/ok", ""),
+        ("far/cache-a/both/flags", "[\"-O1\"]"),
+        ("far/cache-a/busy/ok", ""),
+        ("near/cache-a/busy/x.lock", ""),
+        ("far/cache-a/failed/log", "no memory"),
+        ("far/cache-a/half/code", "half"),
+        ("near/cache-a/both/ok", "another"),
+        ("near/cache-a/new/ok", ""),
+        ("near/cache-a/new/flags", "[\"-O2\"]"),
+        ("near/cache-a/failed/log", "no memory"),
+        ("near/cache-a/half/x.lock", ""),
+        ("near/cache-a/open/code", "half"),
         ("near/mine", "mine"),
     ] {
         env.write(file, text);
@@ -371,7 +371,7 @@ fn compile_caches(env: &TestEnvironment, said: &mut Said) {
     for key in ["both", "new", "failed"] {
         said.run(env, "cache why", &[&own, &[key][..], &places].concat());
     }
-    env.write("near/a/new/x.lock", "");
+    env.write("near/cache-a/new/x.lock", "");
     said.run(env, "cache clean", &["--profile", "own", "near"]);
     near(said, "clean", &["--stale", "0s"]);
 }

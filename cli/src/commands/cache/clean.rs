@@ -30,6 +30,9 @@ struct Report {
     unlocked: Vec<Named>,
     /// Entries that a process works on, or that were changed just now.
     kept: Vec<Named>,
+    /// What may be something else than an entry of such a cache.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    no_entry: Vec<Named>,
     /// Directories of pulls that were killed.
     leftovers: u64,
 }
@@ -43,6 +46,7 @@ pub(super) fn run(root: &Path, profile: &Profile, dry_run: bool, context: &Conte
         removed: Vec::new(),
         unlocked: Vec::new(),
         kept: Vec::new(),
+        no_entry: Vec::new(),
         leftovers: 0,
     };
     for (path, _) in entries::of_dir(root, profile)? {
@@ -87,6 +91,10 @@ impl Report {
             self.unlocked.push(Named::new(path));
             return Ok(());
         }
+        if !shape.path.is_distinct() && !is_key(path) {
+            self.no_entry.push(Named::new(path));
+            return Ok(());
+        }
         if !self.dry_run {
             match shape.file {
                 true => std::fs::remove_file(&full).map_err(failed)?,
@@ -101,6 +109,14 @@ impl Report {
         self.removed.push(Refused::new(path, state, None));
         Ok(())
     }
+}
+
+/// Whether the last name in a path is a hash, as compilers make it: a person gives no such name.
+fn is_key(path: &[u8]) -> bool {
+    const KEY_BYTES_MIN: usize = 32;
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    let key = name.split(|byte| *byte == b'.').next().unwrap_or(name);
+    key.len() >= KEY_BYTES_MIN && key.iter().all(u8::is_ascii_alphanumeric)
 }
 
 /// Whether an entry was changed just now. Some compilers make no locks, so it may still be written.
@@ -135,6 +151,13 @@ impl fmt::Display for Report {
         }
         for one in &self.kept {
             write!(out, "\n  kept: {}", one.shown())?;
+        }
+        for one in &self.no_entry {
+            write!(
+                out,
+                "\n  left, since it may be no entry of such a cache: {}",
+                one.shown()
+            )?;
         }
         if self.leftovers > 0 {
             let count = human::counted(self.leftovers, "directory");

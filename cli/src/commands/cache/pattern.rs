@@ -38,6 +38,19 @@ impl TryFrom<String> for Pattern {
     }
 }
 
+impl Pattern {
+    /// Whether only entries of such a cache match, by a name in the pattern or by digits; otherwise any path may.
+    pub(super) fn is_distinct(&self) -> bool {
+        /// A shorter text, or an ending, may be in any name.
+        const TEXT_BYTES_MIN: usize = 4;
+        self.parts.iter().flatten().any(|piece| match piece {
+            Piece::Text(text) => text.len() >= TEXT_BYTES_MIN && !text.starts_with(b"."),
+            Piece::Any => false,
+            Piece::Field { digits, .. } => digits.is_some(),
+        })
+    }
+}
+
 fn pieces(part: &str) -> Result<Vec<Piece>, String> {
     if [".", ".."].contains(&part) {
         return Err(format!(
