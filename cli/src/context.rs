@@ -373,7 +373,11 @@ impl Context {
     /// The name of the selected store, with directories as absolute paths.
     pub(crate) fn store_url(&self) -> Result<String> {
         let url = self.place()?.url;
-        let dir = Path::new(&url).canonicalize().ok();
+        let path = Path::new(&url);
+        let dir = match url.contains(':') {
+            true => path.canonicalize().ok(),
+            false => crate::host::files::resolved(path).ok(),
+        };
         Ok(dir
             .and_then(|dir| dir.to_str().map(str::to_owned))
             .unwrap_or(url))

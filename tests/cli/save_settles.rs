@@ -109,3 +109,27 @@ fn what_cannot_be_read_of_the_list_is_told() {
     env.ok(["save", "--pending"]);
     assert!(is_settled(&env));
 }
+
+/// The store is named by a relative path, and it is away.
+#[test]
+fn a_store_that_is_away_has_the_same_name() {
+    let env = environment!();
+    env.write("in/a", "a");
+    let store = ["--store", "./st"];
+    env.ok(["init", "./st"]);
+    env.ok([&["put", "in", REF], &store[..]].concat());
+    env.ok([&["materialize", REF, "job"], &store[..]].concat());
+    env.write("job/new", "new");
+    fs::rename(env.path("st"), env.path("away")).unwrap();
+    let failed = env.store([&["save", "job", REF], &store[..]].concat());
+    assert_eq!(failed.code, Some(1), "{failed}");
+    let pending = env.store([&["save", "--pending"], &store[..]].concat());
+    assert_eq!(pending.code, Some(1), "{pending}");
+    assert!(
+        !pending.stderr.contains("nothing is to be saved"),
+        "{pending}"
+    );
+    fs::rename(env.path("away"), env.path("st")).unwrap();
+    env.ok([&["save", "--pending"], &store[..]].concat());
+    env.ok([&["cat", "project/demo/cache:new"], &store[..]].concat());
+}

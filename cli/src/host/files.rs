@@ -91,6 +91,20 @@ fn behind_links(path: &Path) -> PathBuf {
     path
 }
 
+/// The path without symlinks. If nothing is there, that of its directory is resolved: a store that is away has the same
+/// name as when it was there.
+pub(crate) fn resolved(path: &Path) -> std::io::Result<PathBuf> {
+    if let Ok(path) = path.canonicalize() {
+        return Ok(path);
+    }
+    let path = std::path::absolute(path)?;
+    let above = path.parent().and_then(|above| above.canonicalize().ok());
+    let resolved = above
+        .zip(path.file_name())
+        .map(|(above, name)| above.join(name));
+    Ok(resolved.unwrap_or(path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
