@@ -45,6 +45,7 @@ mod run_signals;
 mod run_team;
 mod run_terminal;
 mod save;
+mod save_hashes;
 mod save_settles;
 mod secrets;
 mod seed;

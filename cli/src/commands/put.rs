@@ -227,6 +227,7 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
             leave_out_secrets: false,
             allow_secret: args.allow_secret.clone(),
             check: !args.no_check,
+            check_hashes: !args.no_check,
             secret_paths: std::env::var_os("HF_TOKEN_PATH")
                 .map(PathBuf::from)
                 .into_iter()

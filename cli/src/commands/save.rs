@@ -430,7 +430,8 @@ fn request(dir: &Path, target: RefName, how: &How) -> PutRequest {
     request.profile.allow_secret.clone_from(&how.allow_secret);
     let token = std::env::var_os("HF_TOKEN_PATH").map(PathBuf::from);
     request.profile.secret_paths = token.into_iter().collect();
-    // A cache in use may be inconsistent, and a part of it is worth keeping.
+    // A cache in use may be inconsistent, and a part of it is worth keeping. What is not the bytes of its name is left
+    // out: a download that is under way has another name.
     request.profile.check = false;
     request.links.allow_empty = true;
     request

@@ -20,6 +20,8 @@ pub(crate) struct Check {
     pub(crate) exact: Option<Vec<u8>>,
     /// The search for credentials.
     pub(crate) search: Option<Search>,
+    /// Whether only this file is left out if its bytes do not match the name.
+    pub(crate) is_optional: bool,
 }
 
 /// The name of a file in `blobs/`, which the hub calls its etag.

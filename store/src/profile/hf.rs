@@ -47,6 +47,9 @@ pub(crate) struct Hf {
     /// What the walk excludes.
     excluded: Globs,
     check: bool,
+    check_hashes: bool,
+    /// Whether what does not match its name is left out.
+    leaves_out: bool,
     by_rule: Arc<Excluded>,
     depth: usize,
     /// The repository that the walk is in, and its depth.
@@ -83,12 +86,14 @@ impl Hf {
             kind,
             is_found,
             rules: format!(
-                "\0hf {} {} {SECRET_RULES} {:?}",
-                options.check, options.allow_secrets, options.allow_secret
+                "\0hf {} {} {} {SECRET_RULES} {:?}",
+                options.check, options.check_hashes, options.allow_secrets, options.allow_secret
             ),
             secrets,
             excluded,
             check: options.check,
+            check_hashes: options.check_hashes,
+            leaves_out: options.leave_out_secrets,
             by_rule: Arc::new(by_rule),
             depth: 0,
             repo: None,
@@ -186,8 +191,9 @@ impl Hf {
             match place {
                 HubPlace::Payload => {
                     repo.add_payload(&file.name);
-                    check.name = HashName::parse(&file.name).filter(|_| self.check);
-                    self.findings.unchecked += u64::from(self.check && check.name.is_none());
+                    check.is_optional = self.leaves_out;
+                    check.name = HashName::parse(&file.name).filter(|_| self.check_hashes);
+                    self.findings.unchecked += u64::from(self.check_hashes && check.name.is_none());
                 }
                 HubPlace::SnapshotEntry => repo.add_entry(path),
                 HubPlace::Ref if self.check => {

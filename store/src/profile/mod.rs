@@ -51,8 +51,10 @@ pub struct ProfileOptions {
     pub allow_secret: Vec<String>,
     /// Leave out files that hold credentials, and list them, instead of failing.
     pub leave_out_secrets: bool,
-    /// Check the tree: refs have snapshots, links do not dangle, files match the hash in their name.
+    /// Check the tree: refs have snapshots, links do not dangle.
     pub check: bool,
+    /// Check that files match the hash in their name.
+    pub check_hashes: bool,
     /// Files that hold credentials according to the environment.
     pub secret_paths: Vec<PathBuf>,
 }
@@ -140,6 +142,7 @@ impl Default for ProfileOptions {
             allow_secret: Vec::new(),
             leave_out_secrets: false,
             check: true,
+            check_hashes: true,
             secret_paths: Vec::new(),
         }
     }

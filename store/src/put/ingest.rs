@@ -35,6 +35,19 @@ pub(super) enum Fault {
     Broken(Error),
 }
 
+impl Fault {
+    /// The fault of a file that failed its check.
+    pub(super) fn of_check(job: &FileJob, error: Error) -> Self {
+        let is_optional = job.check.as_ref().is_some_and(|check| check.is_optional);
+        match error.kind() {
+            // Only this file is to be left out.
+            ErrorKind::Denied => Self::Unreadable(error),
+            ErrorKind::Corrupt if is_optional => Self::Unreadable(error),
+            _ => Self::Broken(error),
+        }
+    }
+}
+
 /// Consecutive bytes of a large file, and where they are cut.
 pub(super) struct Block {
     pub(super) number: u64,
@@ -234,11 +247,7 @@ impl<'p> Ingest<'p> {
         });
         let outcome = opened.map_err(Fault::Unreadable).and_then(|stat| {
             job.check_whole(&bytes)
-                .map_err(|error| match error.kind() {
-                    // Only this file is to be left out.
-                    ErrorKind::Denied => Fault::Unreadable(error),
-                    _ => Fault::Broken(error),
-                })?;
+                .map_err(|error| Fault::of_check(job, error))?;
             let (mut near, mut found) = (None, Vec::new());
             if !job.stores_nothing() {
                 let size = bytes.len() as u64;

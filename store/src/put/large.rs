@@ -287,7 +287,7 @@ impl Ingest<'_> {
         }
         inspection
             .map_or(Ok(()), Inspection::finish)
-            .map_err(|error| Fault::Broken(job.failed_check(error)))?;
+            .map_err(|error| Fault::of_check(job, job.failed_check(error)))?;
         Ok(parts)
     }
 

@@ -205,6 +205,7 @@ impl PushReport {
         request.links.dereference = true;
         request.profile.choice = ProfileChoice::None;
         request.profile.check = false;
+        request.profile.check_hashes = false;
         request.dry_run = how.dry_run;
         request.readable = how.public;
         request.source_check = Some(second_look(root, &staged.entries, profile));
