@@ -43,6 +43,7 @@ mod modes_edited;
 mod origins;
 mod orphaned;
 mod profile;
+mod profile_checked;
 mod progress;
 mod ranges;
 mod relied;
