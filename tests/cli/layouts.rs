@@ -1,5 +1,8 @@
 //! Layouts of `store run` in the configuration: obvious mistakes are reported before the command starts.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+
 use support::environment;
 
 use crate::run::run;
@@ -39,4 +42,47 @@ fn a_layout_that_cannot_be_meant_is_refused_before_the_command() {
             assert!(!env.path(made).exists(), "{made}: {refused}");
         }
     }
+}
+
+#[test]
+fn what_is_in_the_place_of_a_link_is_refused_before_the_command() {
+    let env = environment!();
+    let text = "[layout.ours]\nproject = \"p\"\nteam = \"t\"\nlinks.hf = \"{project}/hf\"\n";
+    env.write(CONFIG, text);
+    let link = env.path("base/hf");
+    let started = || {
+        run(
+            &["--layout", "ours"],
+            "touch started; echo new > base/hf/new",
+        )
+    };
+    let refused = |found: &str| {
+        let refused = env.store(started());
+        assert_eq!(refused.code, Some(5), "{refused}");
+        assert!(refused.stderr.contains(found), "{refused}");
+        assert!(!env.path("started").exists(), "{refused}");
+        assert!(!env.path("base/p").exists(), "{refused}");
+    };
+    env.write("base/hf", "own");
+    refused("found a file");
+    assert_eq!(fs::read_to_string(&link).unwrap(), "own");
+    fs::remove_file(&link).unwrap();
+    symlink("/elsewhere", &link).unwrap();
+    refused("found a link to /elsewhere");
+    fs::remove_file(&link).unwrap();
+    env.write("base/hf/blob", "own");
+    refused("found a directory with files");
+    fs::remove_file(env.path("base/hf/blob")).unwrap();
+    // An empty directory gives way, and the link of an earlier run stays.
+    for _ in 0..2 {
+        env.ok(started());
+        assert_eq!(fs::read_link(&link).unwrap(), env.path("base/p/hf"));
+    }
+    env.write(CONFIG, text.replace("hf\"\n", "{job}\"\n"));
+    for job in ["one", "two"] {
+        let own = ["--layout", "ours", "--job", job];
+        env.ok(run(&own, "echo new > base/hf/new"));
+        assert_eq!(fs::read_link(&link).unwrap(), env.path("base/p").join(job));
+    }
+    assert_eq!(env.ok(["cat", "project/llama/cache:hf/new"]), "new\n");
 }

@@ -26,7 +26,8 @@ pub(crate) struct Layout {
     pub(crate) team: PathBuf,
     /// Variables of the job. `{base}`, `{project}`, `{team}` and `{job}` are replaced in their values.
     pub(crate) env: BTreeMap<String, String>,
-    /// Symbolic links in the base and their targets, which are replaced like variables. Existing files stay.
+    /// Symbolic links in the base and their targets, which are replaced like variables. A run is refused if something
+    /// else is in the place of one. If the target has `{job}` in it, each run replaces the link.
     pub(crate) links: BTreeMap<PathBuf, String>,
     /// Globs of files that are never saved.
     pub(crate) exclude: Vec<String>,

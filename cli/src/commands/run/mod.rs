@@ -10,6 +10,7 @@ mod seed;
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -131,6 +132,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let base = base(args, &layout)?;
     let _held = hold(&base)?;
     let mut places = Places::new(&layout, &base, args.team.is_some(), &job);
+    missing_links(&layout, &places)?;
     let of = Namespaces {
         project: args.project.as_deref().unwrap_or_default(),
         team: args.team.as_deref(),
@@ -376,20 +378,61 @@ fn caches_of(args: &Args, layout: &Layout, places: &Places) -> Result<Vec<Cache>
     Ok([Some(project), team].into_iter().flatten().collect())
 }
 
-/// Makes the layout's symlinks. Existing files stay.
-fn make_links(layout: &Layout, places: &Places) -> Result<()> {
-    for (link, target) in &layout.links {
-        let Some(target) = places.filled(target) else {
+/// The layout's symlinks that are not there yet, and their targets.
+///
+/// # Errors
+/// Conflict, if something else is in the place of one: what the command wrote there would not be saved.
+fn missing_links(layout: &Layout, places: &Places) -> Result<Vec<(PathBuf, String)>> {
+    let mut missing = Vec::new();
+    for (link, named) in &layout.links {
+        let Some(target) = places.filled(named) else {
             continue;
         };
         let link = places.base.join(link);
+        let found = match link.symlink_metadata() {
+            Err(source) if source.kind() == ErrorKind::NotFound => None,
+            found => Some(found.map_err(|source| Error::io("look at", &link, source))?),
+        };
+        let found = match found {
+            None => None,
+            Some(found) if found.is_symlink() => match std::fs::read_link(&link) {
+                Ok(there) if there == Path::new(&target) => continue,
+                // Each job has a target of its own.
+                Ok(_) if named.contains("{job}") => None,
+                Ok(there) => Some(format!("a link to {}", there.display())),
+                Err(source) => return Err(Error::io("read the link", &link, source)),
+            },
+            Some(found) if !found.is_dir() => Some("a file".to_owned()),
+            // An empty directory gives way.
+            Some(_) => std::fs::read_dir(&link)
+                .map_err(|source| Error::io("read", &link, source))?
+                .next()
+                .map(|_| "a directory with files".to_owned()),
+        };
+        if let Some(found) = found {
+            return Err(Error::conflict(format!(
+                "{}: expected nothing or the layout's link to {target}, found {found}",
+                link.display()
+            ))
+            .hint("the command was not started, since what it writes there would not be saved: move that away, or name another directory with --base"));
+        }
+        missing.push((link, target));
+    }
+    Ok(missing)
+}
+
+/// Makes the layout's symlinks.
+fn make_links(layout: &Layout, places: &Places) -> Result<()> {
+    for (link, target) in missing_links(layout, places)? {
         let failed = |source| Error::io("make the link", &link, source);
         std::fs::create_dir_all(&target).map_err(failed)?;
-        match std::os::unix::fs::symlink(&target, &link) {
-            Err(source) if source.kind() != std::io::ErrorKind::AlreadyExists => {
-                return Err(failed(source));
-            }
-            _ => {}
+        let old = match link.is_symlink() {
+            true => std::fs::remove_file(&link),
+            false => std::fs::remove_dir(&link),
+        };
+        match old {
+            Err(source) if source.kind() != ErrorKind::NotFound => return Err(failed(source)),
+            _ => std::os::unix::fs::symlink(&target, &link).map_err(failed)?,
         }
     }
     Ok(())
