@@ -22,6 +22,7 @@ const PATIENCE: Duration = Duration::from_mins(5);
 /// Invalid input, for a store of a single writer unless the request is exclusive. If anything cannot be read, an error
 /// that names it: then nothing that this run condemned was deleted. Conflict, if others kept changing the state.
 pub fn collect(store: &Store, prune: &dyn Prune, request: &Request) -> Result<CollectReport> {
+    let store = &store.clone().by_rule();
     store.format().check_writable()?;
     if store.format().is_single_writer() && !request.exclusive && !request.dry_run {
         return Err(Error::invalid(format!(

@@ -339,6 +339,18 @@ pub fn drop_versions(store: &Store, name: &RefName, number: Option<u64>) -> Resu
     )
 }
 
+/// Drops versions of a ref because a rule says so.
+///
+/// # Errors
+/// As [`drop_versions`].
+pub fn drop_surplus(store: &Store, name: &RefName, numbers: &[u64]) -> Result<()> {
+    let store = store.clone().by_rule();
+    for number in numbers {
+        drop_versions(&store, name, Some(*number))?;
+    }
+    Ok(())
+}
+
 /// Drops every version of every ref of a namespace, except the pinned ones.
 ///
 /// # Errors

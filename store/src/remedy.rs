@@ -82,6 +82,14 @@ remedies! {
     // What exists.
     /// Nothing that was named exists.
     List => "list what there is";
+    /// The last removal took paths of a ref, and made a version without them.
+    TookPaths {
+        /// The ref.
+        name: String,
+        /// The version without the paths.
+        version: u64,
+    } =>
+        "{name}@{version} was made by a removal of paths: drop it, if it is still the newest version, and the one before has them; what was dropped earlier comes back if it is named";
     /// Only this much of what was named exists.
     ListBelow {
         /// A namespace, or a ref with a version and a path.

@@ -207,6 +207,13 @@ impl Store {
         self
     }
 
+    /// The same store, for changes that a rule causes: `undo` leaves them alone unless they are named.
+    #[must_use]
+    pub fn by_rule(mut self) -> Self {
+        self.host.who = self.host.who.by_rule();
+        self
+    }
+
     /// The same store through another remote.
     pub(crate) fn through(mut self, wrap: impl FnOnce(Arc<dyn Write>) -> Arc<dyn Write>) -> Self {
         self.remote = wrap(self.remote);

@@ -58,6 +58,7 @@ mod unpushed;
 mod versions;
 mod watch;
 mod watch_again;
+mod watch_named;
 mod watch_order;
 mod watch_parts;
 mod watch_spares;

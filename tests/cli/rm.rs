@@ -270,20 +270,26 @@ fn what_is_not_there_or_would_leave_nothing_is_refused() {
 fn an_undo_says_the_way_back_from_paths_that_were_taken() {
     let env = site();
     env.ok(["rm", &format!("{REF}:data")]);
-    for (words, told) in [
-        (
-            &["undo", REF][..],
-            "`store rm project/demo/cache@2` takes that back",
-        ),
-        (
-            &["undo"],
-            "`store rm REF@N` of the one without them takes that back",
-        ),
-    ] {
+    env.ok(["put", "in", "project/demo/other"]);
+    env.ok(["rm", "project/demo/other", "--yes"]);
+    env.ok(["rm", REF, "--glob", "*.log"]);
+    for words in [&["undo", REF][..], &["undo"]] {
         let none = env.store(words);
         assert_eq!(none.code, Some(3), "{none}");
+        let told = "`store rm project/demo/cache@3` takes it back";
         assert!(none.stderr.contains(told), "{none}");
     }
+    assert_eq!(files(&env, REF).len(), 2);
+    env.ok(["rm", &format!("{REF}@3")]);
+    assert_eq!(files(&env, REF).len(), 3);
+    // What was dropped before comes back by its name.
+    let back = env.ok(["undo", "project/demo/other"]);
+    assert!(back.contains("project/demo/other@1 is back"), "{back}");
+    // What comes back was made by a removal of paths, but not just now.
+    let back = env.ok(["undo", REF]);
+    assert!(back.contains("cache@3 is back"), "{back}");
+    let again = env.ok(["undo", REF]);
+    assert!(again.contains("cache@3 is there by its content"), "{again}");
 }
 
 #[test]

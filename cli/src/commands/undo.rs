@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 use store::replicate::{UndoReport, undo};
-use store::{Error, Remedy, Result, Store, Target};
+use store::{Error, Result};
 
 use crate::context::Context;
 use crate::ui::progress::Watch;
@@ -15,8 +15,9 @@ use crate::ui::{failure, human, names};
 ///
 /// This works as long as the bytes are there: until a `store gc` runs after the `rm` and its --grace is over. What
 /// comes back has the same ids and new numbers, since a number is never used twice. A ref's newest version stays the
-/// newest. WHAT selects the last `rm` of that. What retention (`policy`, `watch --keep`) dropped by itself can come
-/// back as well.
+/// newest. WHAT selects the last drop of that. What a rule dropped (`policy`, `watch --keep`, `--delete` of a
+/// duplication) comes back only if it is named. Where an `rm` took paths of a ref, it dropped no version: `store rm`
+/// of the version that it made takes that back.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to bring back [default: whatever the last `rm` dropped]
@@ -51,11 +52,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let store = context.open()?;
     let watch = Watch::new(&context.global);
     let what = what.transpose()?;
-    let done = undo(&store, what.as_ref(), args.dry_run, &watch);
-    let done = done.map_err(|error| match error.remedy() {
-        Some(Remedy::List) => error.hint(way_back(&store, what.as_ref())),
-        _ => error,
-    })?;
+    let done = undo(&store, what.as_ref(), args.dry_run, &watch)?;
     drop(watch);
     let report = report(done, args.dry_run);
     context.out.report(&report)?;
@@ -65,25 +62,6 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             "{} did not come back",
             human::counted(report.failed.len() as u64, "version")
         ))),
-    }
-}
-
-/// A hint if `rm` removed paths: that made a new version and dropped nothing, so there is nothing to undo.
-fn way_back(store: &Store, what: Option<&Target>) -> String {
-    let newest = |name| store.state().ok()?.version(name, None).ok();
-    let took_paths = match what {
-        Some(Target::Ref(spec)) => newest(&spec.name)
-            .filter(|(_, version)| version.message.starts_with(&format!("rm {}", spec.name)))
-            .map(|(number, _)| format!("{}@{number}", spec.name)),
-        _ => None,
-    };
-    match took_paths {
-        Some(version) => format!(
-            "{version} was made by an `rm` of paths, and the version before still has them: `store rm {version}` takes that back"
-        ),
-        None => "list what there is with `store ls`; where `rm` took paths of a ref, the version before still has them, and \
-                 `store rm REF@N` of the one without them takes that back"
-            .to_owned(),
     }
 }
 

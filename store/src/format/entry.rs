@@ -68,8 +68,27 @@ pub struct Who {
     pub host: String,
     /// User name or number.
     pub user: String,
-    /// Program and version.
+    /// Program and version, and whether a rule decided; see [`Who::by_rule`].
     pub program: String,
+}
+
+/// The end of the program's name in an entry that a rule caused.
+const BY_RULE: &str = ", by rule";
+
+impl Who {
+    /// The same writer, for an entry that a rule causes and nobody asked for: retention, or a mirror.
+    #[must_use]
+    pub fn by_rule(mut self) -> Self {
+        if !self.is_by_rule() {
+            self.program.push_str(BY_RULE);
+        }
+        self
+    }
+
+    /// Whether a rule caused the entry.
+    pub fn is_by_rule(&self) -> bool {
+        self.program.ends_with(BY_RULE)
+    }
 }
 
 /// Totals of a segment, so that nobody has to open it just to count.

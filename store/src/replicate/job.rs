@@ -395,7 +395,8 @@ impl<'r> Job<'r> {
         check(delete, ends, &planned, (source, &there), selected, brought)?;
         let mut dropped = planned.clone();
         if !planned.versions.is_empty() && !self.request.dry_run {
-            self.to.commit(&mut there, &mut |state, _| {
+            let to = self.to.clone().by_rule();
+            to.commit(&mut there, &mut |state, _| {
                 dropped = still(&planned, state);
                 Ok(dropped.changes())
             })?;

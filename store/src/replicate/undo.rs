@@ -210,7 +210,8 @@ fn on_top(
     Ok(())
 }
 
-/// Finds the last entry that only drops versions, and selects those that are meant.
+/// Finds the last entry that drops versions, and selects those that are meant. What a rule dropped is meant only if it is
+/// named.
 fn last_drop(
     store: &Store,
     state: &State,
@@ -222,12 +223,23 @@ fn last_drop(
         let Some(entry) = log::entry(store.remote().as_ref(), number)? else {
             continue;
         };
+        if what.is_none() && entry.who.is_by_rule() {
+            continue;
+        }
+        if let Some(remedy) = took_paths(&entry, state, what)? {
+            let what = what.map_or_else(String::new, |what| format!("{what}: "));
+            let told = format!("{what}the last `rm` took paths and dropped no version");
+            return Err(Error::not_found(told).hint(remedy));
+        }
         let drops = |change: &Change| match change {
             Change::DropRef { name, version } => Some((name.clone(), *version)),
             _ => None,
         };
-        let dropped: Option<Vec<(RefName, u64)>> = entry.changes.iter().map(drops).collect();
-        let mut meant = dropped.unwrap_or_default();
+        let mut meant: Vec<(RefName, u64)> = entry.changes.iter().filter_map(drops).collect();
+        // A collector condemns packs in the entry in which it drops versions.
+        if what.is_none() && meant.len() < entry.changes.len() {
+            continue;
+        }
         meant.retain(|(name, number)| is_meant(what, name, *number));
         if !meant.is_empty() {
             return Ok((entry, meant));
@@ -235,6 +247,31 @@ fn last_drop(
     }
     let what = what.map_or_else(String::new, |what| format!("{what}: "));
     Err(Error::not_found(format!("{what}nothing was dropped lately")).hint(Remedy::List))
+}
+
+/// The way back, if an entry removed paths of what is meant: that made a version, which is still there, and dropped
+/// none.
+fn took_paths(entry: &LogEntry, state: &State, what: Option<&Target>) -> Result<Option<Remedy>> {
+    for change in &entry.changes {
+        let Change::SetRef {
+            name,
+            version,
+            message,
+            origin: None,
+            ..
+        } = change
+        else {
+            continue;
+        };
+        let is_it = message.starts_with(&format!("rm {name}")) && is_meant(what, name, *version);
+        // What an earlier undo brought back was not removed just now.
+        let is_new = |found: Version| state.was(name, &found).is_none();
+        if is_it && state.refs.version(name, *version)?.is_some_and(is_new) {
+            let (name, version) = (name.to_string(), *version);
+            return Ok(Some(Remedy::TookPaths { name, version }));
+        }
+    }
+    Ok(None)
 }
 
 fn is_meant(what: Option<&Target>, name: &RefName, number: u64) -> bool {

@@ -390,9 +390,7 @@ impl<'p> Publisher<'p> {
         let versions = state.versions(self.target)?;
         self.gone.see(&versions);
         let doomed = doomed(&state, self.target, &versions, keep);
-        for number in &doomed {
-            refs::drop_versions(self.store, self.target, Some(*number))?;
-        }
+        refs::drop_surplus(self.store, self.target, &doomed)?;
         Ok(doomed)
     }
 

@@ -1,0 +1,92 @@
+//! What `store watch` is told and finds there: the directory itself, a marker alone, and what its rule dropped.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use support::environment;
+
+use crate::watch::{REF, checkpoint, once, published};
+
+/// Nothing in a checkpoint is a checkpoint, so a watch of one would be silent for ever.
+#[test]
+fn a_checkpoint_itself_is_no_directory_of_checkpoints() {
+    let env = environment!();
+    checkpoint(&env, 1, 1);
+    env.write("torch/final/.metadata", b"\x80\x02.");
+    env.write("orbax/7/_CHECKPOINT_METADATA", "{}");
+    env.write("orbax/7/state/manifest.ocdbt", "x");
+    symlink("out/checkpoint-1", env.path("newest")).unwrap();
+    for (dir, expected) in [
+        ("out/checkpoint-1", "watch "),
+        ("newest", "out/checkpoint-1: is a checkpoint itself"),
+        ("torch/final", "torch/final: is a checkpoint itself"),
+        ("orbax/7", "orbax/7: is a checkpoint itself"),
+    ] {
+        for options in [&["--once"][..], &["--settled", "1s"]] {
+            let done = env.store([&["watch", dir, REF][..], options].concat());
+            assert_eq!(done.code, Some(2), "{dir}: {done}");
+            assert!(done.stderr.contains(expected), "{dir}: {done}");
+        }
+    }
+    // A run may have the name of a checkpoint, and parts may be checkpoints.
+    fs::rename(env.path("out"), env.path("global_step_1")).unwrap();
+    env.ok(["watch", "global_step_1", REF, "--once"]);
+    env.write("global_step_1/checkpoint-1/rank-0/DONE", "");
+    let parts = [
+        "global_step_1/checkpoint-1",
+        REF,
+        "--once",
+        "--done",
+        "DONE",
+    ];
+    env.ok([&["watch"][..], &parts].concat());
+    assert_eq!(published(&env), ["checkpoint-1", "rank-0"]);
+}
+
+/// `touch DONE` in a directory to which nothing was written yet publishes nothing.
+#[test]
+fn a_marker_alone_is_no_checkpoint() {
+    let env = environment!();
+    env.write("out/checkpoint-1/trainer_state.json", "{}");
+    env.write("out/7/_CHECKPOINT_METADATA", "{}");
+    let done = once(&env, &[]);
+    assert_eq!(done.code, Some(6), "{done}");
+    for told in [
+        "checkpoint-1: not finished: there is no file in it but trainer_state.json",
+        "7: not finished: there is no file in it but _CHECKPOINT_METADATA",
+    ] {
+        assert!(done.stderr.contains(told), "{done}");
+    }
+    assert_eq!(env.store(["history", REF]).code, Some(3));
+    env.write("out/7/state", "all");
+    env.write("out/7/_CHECKPOINT_METADATA", "{}");
+    fs::remove_dir_all(env.path("out/checkpoint-1")).unwrap();
+    let done = once(&env, &[]);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(published(&env), ["7"]);
+}
+
+/// `undo` takes back what somebody did, and not what a rule does again at its next turn.
+#[test]
+fn what_a_rule_dropped_comes_back_only_when_it_is_named() {
+    let env = environment!();
+    env.write("in/file", "text");
+    env.ok(["put", "in", "project/demo/own"]);
+    env.ok(["rm", "project/demo/own", "--yes"]);
+    for number in 1..=3 {
+        checkpoint(&env, number, number);
+        let done = once(&env, &["--keep", "2"]);
+        assert_eq!(done.code, Some(0), "{done}");
+    }
+    env.ok(["gc", "--keep-last", "1", "--grace", "1d"]);
+    assert_eq!(published(&env), ["checkpoint-3"]);
+    let back = env.ok(["undo"]);
+    assert!(back.contains("project/demo/own@1 is back"), "{back}");
+    assert_eq!(published(&env), ["checkpoint-3"]);
+    for number in 1..=2 {
+        env.ok(["undo", &format!("{REF}@{number}")]);
+        let back = format!("checkpoint-{number}");
+        assert!(published(&env).contains(&back), "{number}");
+        assert_eq!(published(&env).last().unwrap(), "checkpoint-3");
+    }
+}
