@@ -311,7 +311,8 @@ fn clusters(env: &TestEnvironment, said: &mut Said) {
     env.ok(["cluster", "rm", "broken"]);
     said.run(env, "wait", &["project/demo/data"]);
     for (step, text) in [("1", "one"), ("2", "two")] {
-        env.write(format!("steps/{step}/DONE"), text);
+        env.write(format!("steps/{step}/weights"), text);
+        env.write(format!("steps/{step}/DONE"), "");
         said.run(
             env,
             "watch",
@@ -379,8 +380,7 @@ fn compile_caches(env: &TestEnvironment, said: &mut Said) {
 fn soundness(env: &TestEnvironment, said: &mut Said) {
     said.run(env, "verify", &["--read-data"]);
     said.run(env, "repair", &["--dry-run"]);
-    let packs = env.path("there/packs");
-    let dirs = std::fs::read_dir(packs).unwrap();
+    let dirs = std::fs::read_dir(env.path("there/packs")).unwrap();
     let files = dirs.flat_map(|dir| std::fs::read_dir(dir.unwrap().path()).unwrap());
     let files = files.map(|file| file.unwrap().path());
     let largest = files

@@ -325,6 +325,7 @@ fn a_watch_leaves_the_room_that_it_was_told_to() {
     assert_eq!(done.code, Some(0), "{done}");
     env.write("out/checkpoint-2/weights.bin", &noise(25 << 20)[..21 << 20]);
     env.write("out/checkpoint-2/trainer_state.json", "{}");
+    env.write("out/checkpoint-3/weights.bin", "few");
     env.write("out/checkpoint-3/trainer_state.json", "{}");
     let refused = watch(29 << 20);
     assert_eq!(refused.code, Some(6), "{refused}");

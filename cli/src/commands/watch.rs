@@ -8,7 +8,7 @@ mod report;
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -118,6 +118,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let Some(dir) = found(args, context)? else {
         return Ok(());
     };
+    check_dir(&dir, args)?;
     let rule = StepRule {
         done: args.done.clone(),
         settled: args.settled,
@@ -172,6 +173,21 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     publisher.publish(&seen, true);
     let outcome = publisher.outcome(&seen);
     outcome.map_err(|error| error.within(format!("{}: not all is published", dir.display())))
+}
+
+/// Refuses a checkpoint as the directory of checkpoints: nothing in it would ever be published.
+fn check_dir(dir: &Path, args: &Args) -> Result<()> {
+    if args.done.is_some() || !Steps::is_step(dir) {
+        return Ok(());
+    }
+    let (shown, above) = (dir.display(), dir.parent().unwrap_or(dir).display());
+    Err(Error::invalid(format!(
+        "{shown}: is a checkpoint itself, expected the directory that has checkpoints in it"
+    ))
+    .hint(format!(
+        "watch {above}; `store put {shown} {}` puts this one alone; if its parts are checkpoints, --done names the file that each of them has",
+        names::shown(args.target.as_encoded_bytes())
+    )))
 }
 
 /// The directory, which the training may create later; `None` if a signal ended the wait.

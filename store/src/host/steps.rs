@@ -210,6 +210,9 @@ impl Steps {
             _ if !is_still && is_late => Some(NotYet::Late),
             _ if !is_still => Some(NotYet::Written),
             _ if step.files.is_empty() => Some(NotYet::Empty),
+            _ if step.is_marker_alone() && !ages.contains_key(&step.name) => {
+                mark.map(|mark| NotYet::Alone { mark: mark.path })
+            }
             _ => whole::torn(&step.path),
         };
         let rests = outside.filter(|_| why.is_none());
@@ -272,6 +275,20 @@ impl Steps {
         for seen in self.seen.values_mut() {
             seen.rests = None;
         }
+    }
+
+    /// Whether a directory is a step itself and has no steps in it, by what is known of writers.
+    pub fn is_step(dir: &Path) -> bool {
+        let is_named = |dir: &Path, name: &OsStr| {
+            let (verdict, _) = markers::judge(dir, name, None);
+            verdict != Verdict::Unknown
+        };
+        let (Some(above), Some(name)) = (dir.parent(), dir.file_name()) else {
+            return false;
+        };
+        let has_steps =
+            || names(dir).is_ok_and(|names| names.iter().any(|name| is_named(dir, name)));
+        is_named(above, name) && !has_steps()
     }
 
     /// Returns all existing steps, finished or not.

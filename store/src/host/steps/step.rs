@@ -168,6 +168,11 @@ impl Step {
         })
     }
 
+    /// Whether it has no files but its marker.
+    pub(super) fn is_marker_alone(&self) -> bool {
+        self.marked.is_some() && self.files.len() == 1
+    }
+
     /// Whether it has the files `before`, unchanged, and others. Added files were written later, or, if copied with
     /// their times, changed later.
     pub(super) fn has_more_than(&self, before: &Files) -> bool {

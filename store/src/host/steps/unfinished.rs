@@ -30,6 +30,11 @@ pub enum NotYet {
     Late,
     /// It has no files.
     Empty,
+    /// It has no files but its marker: others may not have begun to write.
+    Alone {
+        /// The marker.
+        mark: PathBuf,
+    },
     /// Its marker belongs to what was there before: a file is newer.
     Older {
         /// The marker.
@@ -74,6 +79,9 @@ impl fmt::Display for NotYet {
             }
             Self::Late => out.write_str(": files came after its marker a moment ago"),
             Self::Empty => out.write_str(": there is no file in it"),
+            Self::Alone { mark } => {
+                write!(out, ": there is no file in it but {}", last_name(mark))
+            }
             Self::Older { mark, file } => {
                 let (mark, file) = (last_name(mark), shown(file));
                 write!(
