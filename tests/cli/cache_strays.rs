@@ -99,3 +99,37 @@ fn a_push_and_a_status_name_what_is_no_entry() {
         "{status}"
     );
 }
+
+/// A push or a pull of a ref that is something else says so and changes nothing.
+#[test]
+fn a_ref_of_something_else_gets_no_entries() {
+    let env = environment!();
+    env.ok(["init"]);
+    module(&env.path("here"), "1+a", 1);
+    let (data, file) = ("project/llama/data", "project/llama/file");
+    env.write("data/train/0.tar", "data");
+    env.ok(["put", "data", data]);
+    env.ok(["put", "data/train/0.tar", file]);
+    let refused = |words: &[&str], code, told: &str| {
+        let done = env.store(words);
+        assert_eq!(done.code, Some(code), "{done}");
+        assert!(done.stderr.contains(told), "{done}");
+    };
+    let before = [data, file].map(|name| env.ok(["history", name]));
+    let none = "data@1: has no entry of a compile cache (neff)";
+    refused(&["neff", "push", "here", data], 5, none);
+    let is_file = "file@1: is a file, expected the directory of a compile cache";
+    for verb in ["push", "pull", "status"] {
+        refused(&["neff", verb, "here", file], 2, is_file);
+    }
+    assert_eq!([data, file].map(|name| env.ok(["history", name])), before);
+    // What is empty, and a cache of another compiler, take entries.
+    std::fs::create_dir(env.path("empty")).unwrap();
+    let data = "project/llama/empty";
+    env.ok(["put", "empty", data]);
+    env.ok(["neff", "push", "here", data]);
+    env.write("kernels/HASH/kernel.json", "{}");
+    env.write("kernels/HASH/kernel.cubin", "binary");
+    env.write("kernels/HASH/__grp__kernel.json", "{}");
+    env.ok(["cache", "push", "--profile", "triton", "kernels", data]);
+}

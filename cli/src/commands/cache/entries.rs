@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use store::inspect::{self, ListOptions};
-use store::{Content, Error, Node, Reader, RefName, RefSpec, Result};
+use store::{Content, Error, Node, Reader, RefName, RefSpec, Result, Root};
 
 use super::cut;
 use super::pattern::Pattern;
@@ -280,17 +280,33 @@ fn add(found: &mut Entries, profile: &Profile, path: &[u8], part: Part, content:
 /// The newest version of a ref: its number and its entries.
 pub(super) struct Stored {
     pub(super) version: u64,
+    /// Whether the tree has nothing in it.
+    pub(super) is_empty: bool,
     pub(super) entries: Entries,
 }
 
-/// Reads the entries of a ref from its tree; `None` if the ref does not exist.
+impl Stored {
+    /// Whether it has an entry that is complete by names and sizes.
+    pub(super) fn has_any(&self, profile: &Profile) -> bool {
+        let mut all = self.entries.values();
+        all.any(|entry| entry.state(profile) == State::Complete)
+    }
+}
+
+/// Reads the entries of a ref from its tree; `None` if the ref does not exist. A ref that is a file is invalid input.
 pub(super) fn of_ref(
     reader: &Reader<'_>,
     name: &RefName,
     profile: &Profile,
 ) -> Result<Option<Stored>> {
-    let Ok((version, _)) = reader.view().state.version(name, None) else {
+    let Ok((version, found)) = reader.view().state.version(name, None) else {
         return Ok(None);
+    };
+    let Root::Tree { totals, .. } = &found.root else {
+        return Err(Error::invalid(format!(
+            "{name}@{version}: is a file, expected the directory of a compile cache"
+        ))
+        .hint("name a ref of a compile cache"));
     };
     let spec: RefSpec = format!("{name}@{version}").parse()?;
     let options = ListOptions {
@@ -323,7 +339,12 @@ pub(super) fn of_ref(
         );
         Ok(())
     })?;
-    Ok(Some(Stored { version, entries }))
+    let is_empty = totals.entries == 0;
+    Ok(Some(Stored {
+        version,
+        is_empty,
+        entries,
+    }))
 }
 
 /// Calls [`Entry::look_into`] for the entries that seem complete by names and sizes and that `is_asked` selects. Each is a

@@ -130,6 +130,12 @@ impl Profile {
         Self::parse(name, Path::new(&format!("{name}.toml")), text)
     }
 
+    /// The built-in profiles.
+    pub(super) fn shipped() -> impl Iterator<Item = Result<Self>> {
+        let all = SHIPPED.iter();
+        all.map(|(name, text)| Self::parse(name, Path::new(&format!("{name}.toml")), text))
+    }
+
     pub(super) fn parse(name: &str, path: &Path, text: &str) -> Result<Self> {
         let mut profile: Self =
             toml::from_str(text).map_err(|error| mistake(path, text, &error))?;

@@ -1,12 +1,9 @@
 //! `store cache push`: adds complete entries to a ref that has none with the same key.
 
+mod staged;
 mod told;
 
-use std::ffi::OsStr;
-use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,9 +13,9 @@ use store::{
     Unwatched, put,
 };
 
-use super::entries::{self, Entries, Entry, State, Stored, Thing};
-use super::profile::{Profile, Shape};
-use super::repair::TEXT_BYTES_MAX;
+use self::staged::Staged;
+use super::entries::{self, Entries, Entry, State, Stored};
+use super::profile::Profile;
 use super::stray::{self, Strays};
 use super::unpushed::Unpushed;
 use super::{Named, Refused};
@@ -84,8 +81,8 @@ pub(super) fn push(
     let here = entries::of_dir(root, profile)?;
     let reader = Reader::new(store)?;
     let stored = entries::of_ref(&reader, target, profile)?;
-    if let Some(stored) = stored.as_ref().filter(|_| how.is_unnamed) {
-        check_kind(stored, target, profile)?;
+    if let Some(stored) = &stored {
+        check_kind(stored, (&reader, target), profile, how)?;
     }
     let mut report = PushReport {
         profile: profile.name.clone(),
@@ -145,17 +142,31 @@ pub(super) fn check_public(target: &RefName, how: How) -> Result<()> {
     .hint("give --public if that is meant, or push to a ref of the project"))
 }
 
-/// Checks that a ref with content has entries of this profile.
-fn check_kind(stored: &Stored, target: &RefName, profile: &Profile) -> Result<()> {
-    let mut all = stored.entries.values();
-    if all.any(|entry| entry.state(profile) == State::Complete) {
+/// Checks that a ref with content is a compile cache: of this profile, or, where somebody named the ref, of a built-in
+/// one.
+fn check_kind(
+    stored: &Stored,
+    (reader, target): (&Reader<'_>, &RefName),
+    profile: &Profile,
+    how: How,
+) -> Result<()> {
+    if stored.has_any(profile) || (stored.is_empty && !how.is_unnamed) {
         return Ok(());
     }
-    Err(Error::conflict(format!(
+    for other in Profile::shipped().filter(|_| !how.is_unnamed) {
+        let other = other?;
+        if entries::of_ref(reader, target, &other)?.is_some_and(|stored| stored.has_any(&other)) {
+            return Ok(());
+        }
+    }
+    let error = Error::conflict(format!(
         "{target}@{}: has no entry of a compile cache ({}), so that nothing is pushed to it",
         stored.version, profile.name
-    ))
-    .hint("give it another name, or configure a layout with other refs, as `store help compile-caches` shows"))
+    ));
+    Err(match how.is_unnamed {
+        true => error.hint("give it another name, or configure a layout with other refs, as `store help compile-caches` shows"),
+        false => error.hint("push to a ref that is empty, new, or a compile cache"),
+    })
 }
 
 impl PushReport {
@@ -194,7 +205,7 @@ impl PushReport {
         (root, stored, profile): (&Path, &Entries, &Profile),
         how: How,
     ) -> Result<()> {
-        let mut request = PutRequest::new(staged.dir.path(), self.target.clone());
+        let mut request = PutRequest::new(staged.tree(), self.target.clone());
         request.onto = Onto::Insert;
         let broken = |path: &Vec<u8>| {
             let known = stored.get(path)?;
@@ -270,115 +281,6 @@ fn known(staged: &Entries, stored: &Entries, profile: &Profile) -> u64 {
     known
         .filter(|entry| entry.state(profile) == State::Complete)
         .count() as u64
-}
-
-/// Entries as they are to be in the ref: links to the files of the cache, and repaired texts.
-struct Staged {
-    dir: tempfile::TempDir,
-    entries: Entries,
-}
-
-impl Staged {
-    fn new(root: &Path, entries: Entries, profile: &Profile) -> Result<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix("store-cache-push-")
-            .tempdir()
-            .map_err(|source| Error::io("make a directory in", std::env::temp_dir(), source))?;
-        let staged = Self { dir, entries };
-        for (path, entry) in &staged.entries {
-            let Some(shape) = profile.entry.get(entry.shape) else {
-                continue;
-            };
-            for (part, found) in entry.files(shape) {
-                let mut whole = path.clone();
-                if !part.is_empty() {
-                    whole.push(b'/');
-                    whole.extend_from_slice(part);
-                }
-                staged.add(root, &whole, (part, &found.thing), shape)?;
-            }
-        }
-        Ok(staged)
-    }
-
-    fn add(
-        &self,
-        root: &Path,
-        path: &[u8],
-        (part, thing): (&[u8], &Thing),
-        shape: &Shape,
-    ) -> Result<()> {
-        let from = root.join(OsStr::from_bytes(path));
-        let to = self.dir.path().join(OsStr::from_bytes(path));
-        let failed = |source| Error::io("stage", &from, source);
-        self.make_above(Path::new(OsStr::from_bytes(path)))
-            .map_err(failed)?;
-        if let Thing::Link { target, .. } = thing
-            && shape.file
-            && let Some(inside) = inside(root, path, target)
-        {
-            return symlink(inside, to).map_err(failed);
-        }
-        // An entry that is a file has the empty path.
-        let name = from.file_name().unwrap_or_default().as_bytes();
-        let part = if part.is_empty() { name } else { part };
-        let stat = std::fs::metadata(&from).map_err(failed)?;
-        if !shape.is_repaired(part) || stat.len() > TEXT_BYTES_MAX {
-            let real = from.canonicalize().map_err(failed)?;
-            return symlink(real, to).map_err(failed);
-        }
-        let text = store::read_regular(&from, TEXT_BYTES_MAX).map_err(failed)?;
-        std::fs::write(&to, shape.leaving(part, text, root)).map_err(failed)?;
-        std::fs::set_permissions(&to, stat.permissions()).map_err(failed)?;
-        let file = std::fs::File::options()
-            .append(true)
-            .open(&to)
-            .map_err(failed)?;
-        file.set_modified(stat.modified().map_err(failed)?)
-            .map_err(failed)
-    }
-
-    /// Whether all targets of the links can be read.
-    fn can_be_read(&self) -> bool {
-        let mut paths = self.entries.iter().flat_map(|(path, entry)| {
-            let parts = entry.parts.keys();
-            let path = self.dir.path().join(OsStr::from_bytes(path));
-            parts.map(move |part| match part.is_empty() {
-                true => path.clone(),
-                false => path.join(OsStr::from_bytes(part)),
-            })
-        });
-        let is_denied = |error: std::io::Error| error.kind() == ErrorKind::PermissionDenied;
-        !paths.any(|path| std::fs::File::open(path).is_err_and(is_denied))
-    }
-
-    /// Makes the directories above a path, readable by all: only the files' own modes say what is private.
-    fn make_above(&self, path: &Path) -> std::io::Result<()> {
-        let mut dir = self.dir.path().to_path_buf();
-        for name in path.parent().into_iter().flat_map(Path::components) {
-            dir.push(name);
-            match std::fs::create_dir(&dir) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-                Ok(()) => std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755))?,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The relative target of a link to a place inside the cache.
-fn inside(root: &Path, path: &[u8], target: &[u8]) -> Option<PathBuf> {
-    let above = Path::new(OsStr::from_bytes(path)).parent()?;
-    let full = root
-        .join(above)
-        .join(OsStr::from_bytes(target))
-        .canonicalize()
-        .ok()?;
-    let below = full.strip_prefix(root).ok()?;
-    let ups = above.components().map(|_| Component::ParentDir);
-    let way = ups.chain(below.components()).collect();
-    Some(way)
 }
 
 /// Opens the store and pushes.
