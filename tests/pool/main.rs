@@ -10,6 +10,7 @@ mod evict;
 mod hostile;
 mod killed;
 mod life;
+mod midway;
 mod mixed;
 mod mounts;
 mod overruled;

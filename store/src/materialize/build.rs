@@ -98,7 +98,7 @@ impl Task<'_> {
             false => disk::open_dir(inside, b"."),
         };
         let root = root.map_err(|errno| disk::failed("open", room.path(), errno))?;
-        let (report, _) = self.apply(made, (room, root), &|| Ok(()), &Cell::default())?;
+        let (report, _) = self.apply(made, (room, root, true), &|| Ok(()), &Cell::default())?;
         if !is_tree {
             self.write_mark(destination, inside, record)?;
         }

@@ -4,10 +4,9 @@ use std::fs::File;
 use std::path::Path;
 
 use super::found::Settled;
-use super::list::{ListWriter, Thing, checksum};
+use super::list::{Item, ListWriter, Thing, checksum};
 use super::records::Records;
 use crate::error::{Error, Result};
-use crate::format::Time;
 use crate::host::pool::{Mark, Pool};
 
 /// Most records of interrupted updates that are read side by side; more are joined first.
@@ -138,7 +137,8 @@ pub(super) fn empty(file: File) -> Result<File> {
     Ok(ListWriter::<Thing>::new(file)?.finish()?.1)
 }
 
-/// Joins records into one list.
+/// Joins records into one list. A name that some of them lack stays uncertain: a file may not be there because no update
+/// came as far as making it, and not because a job deleted it.
 fn joined(mut records: Records, file: File) -> Result<File> {
     let mut list = ListWriter::new(file)?;
     let mut path: Vec<Vec<u8>> = Vec::new();
@@ -159,12 +159,43 @@ fn joined(mut records: Records, file: File) -> Result<File> {
                 told.push(thing);
             }
         }
+        if !candidates.is_in_all {
+            list.push(&path, &Thing::NEVER_DIR)?;
+        } else if candidates.has_dir() {
+            list.push(&path, &Thing::inner())?;
+        }
         if candidates.has_dir() {
-            let time = Time::default();
-            list.push(&path, &Thing::Dir { time })?;
             records.enter();
         } else {
             path.pop();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(names: &[&str]) -> File {
+        let mut list = ListWriter::new(tempfile::tempfile().unwrap()).unwrap();
+        for name in names {
+            let target = name.as_bytes().to_vec();
+            let time = crate::format::Time::default();
+            let thing = Thing::Symlink { target, time };
+            list.push(&[name.as_bytes().to_vec()], &thing).unwrap();
+        }
+        list.finish().unwrap().1
+    }
+
+    #[test]
+    fn what_one_of_the_joined_records_lacks_is_uncertain() {
+        let others = vec![record(&["both", "one"]), record(&["both"])];
+        let file = tempfile::tempfile().unwrap();
+        let joined = joined(Records::new(None, others).unwrap(), file).unwrap();
+        let settled = record(&["both", "one"]);
+        let mut records = Records::new(Some(settled), vec![joined]).unwrap();
+        let [both, one] = [b"both", &b"one"[..]].map(|name| records.take(name).unwrap());
+        assert!(both.is_certain && !one.is_certain);
+        assert_eq!(records.peek().unwrap(), None);
     }
 }

@@ -362,7 +362,7 @@ impl<'m> Task<'m> {
     fn apply(
         &self,
         made: &Made,
-        (room, root): (&Room<'_>, OwnedFd),
+        (room, root, is_unseen): (&Room<'_>, OwnedFd, bool),
         fence: Fence<'_>,
         is_begun: &Cell<bool>,
     ) -> Result<(MaterializeReport, bool)> {
@@ -375,7 +375,7 @@ impl<'m> Task<'m> {
             placer,
             self.progress,
             fence,
-            (room, root),
+            (room, root, is_unseen),
             report,
         )?;
         let done = apply.run(&made.plan, &made.counts);

@@ -64,7 +64,8 @@ impl<'m> Placer<'m> {
 
     /// Whether the file will share its inode with the pool.
     fn is_linked(&self, placing: &Placing) -> bool {
-        self.effective == LinkMode::Hardlink && !placing.is_private
+        let is_empty = placing.key.content == Content::empty();
+        self.effective == LinkMode::Hardlink && !placing.is_private && !is_empty
     }
 
     /// Places a file under a name that does not exist. Returns false when the pool does not have it intact.
@@ -81,17 +82,8 @@ impl<'m> Placer<'m> {
             report.copied += 1;
             return Ok(true);
         }
-        let size = placing.key.content.size;
-        if self.is_linked(placing) {
-            match self.pool.link(&placing.key, dir, name)? {
-                Placed::Done => {
-                    report.linked += 1;
-                    report.shared_bytes += size;
-                    return Ok(true);
-                }
-                Placed::Missing => return Ok(false),
-                Placed::Refused(errno) => self.step_down(errno, report)?,
-            }
+        if let Some(is_there) = self.link(placing, dir, name, report)? {
+            return Ok(is_there);
         }
         let Some(source) = self.pool.open_file(&placing.key)? else {
             return Ok(false);
@@ -104,6 +96,29 @@ impl<'m> Placer<'m> {
             disk::forgive(fs::unlinkat(dir, name, AtFlags::empty()));
         }
         filled
+    }
+
+    /// Links the file to a name that does not exist, in one step. Returns false when the pool does not have it intact,
+    /// and none when it must be copied.
+    pub(super) fn link(
+        &mut self,
+        placing: &Placing,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        report: &mut MaterializeReport,
+    ) -> Result<Option<bool>> {
+        if !self.is_linked(placing) {
+            return Ok(None);
+        }
+        match self.pool.link(&placing.key, dir, name)? {
+            Placed::Done => {
+                report.linked += 1;
+                report.shared_bytes += placing.key.content.size;
+                Ok(Some(true))
+            }
+            Placed::Missing => Ok(Some(false)),
+            Placed::Refused(errno) => self.step_down(errno, report).map(|()| None),
+        }
     }
 
     fn create(&self, dir: BorrowedFd<'_>, name: &[u8], placing: &Placing) -> Result<File> {

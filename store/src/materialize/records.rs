@@ -5,7 +5,7 @@
 
 use std::fs::File;
 
-use super::list::{Entry, ListReader, NEVER, Thing};
+use super::list::{Entry, ListReader, Thing};
 use crate::error::Result;
 
 /// The things that may have been made under a name.
@@ -13,7 +13,9 @@ use crate::error::Result;
 pub(super) struct Candidates {
     /// The possible things, and whether the settled record has them.
     pub(super) things: Vec<(Thing, bool)>,
-    /// Whether every record has the name, so that it existed all the time.
+    /// Whether every record has the name, and none only remembers it.
+    pub(super) is_in_all: bool,
+    /// Whether it existed all the time: every record has the name, as the same kind, and one of them is settled.
     pub(super) is_certain: bool,
     /// Whether a job added it to a part of a version, and saved it.
     pub(super) is_added: bool,
@@ -89,10 +91,11 @@ impl Records {
             all.iter()
                 .all(|(thing, _)| matches!(thing, Thing::Dir { .. }) == is_dir)
         };
-        let is_wanted = |(thing, _): &(Thing, bool)| *thing != Thing::Dir { time: NEVER };
+        let is_wanted = |(thing, _): &(Thing, bool)| *thing != Thing::NEVER_DIR;
+        candidates.is_in_all =
+            having == self.streams.len() && candidates.things.iter().all(is_wanted);
         candidates.is_certain = having > 0
-            && candidates.things.iter().all(is_wanted)
-            && having == self.streams.len()
+            && candidates.is_in_all
             && (are_dirs(true) || are_dirs(false))
             && self.streams.iter().any(|stream| stream.is_settled);
         Ok(candidates)

@@ -50,6 +50,12 @@ impl Stamp {
         stamped_open(&self.root) == *text
     }
 
+    /// Whether the directory has the stamp that the mark names.
+    fn is_of(&self, mark: &Mark) -> bool {
+        let text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        text.as_deref() == mark.stamp.as_deref().map(str::as_bytes)
+    }
+
     /// Records that the directory was stamped with the record of this mark.
     fn renew(&self, mark: &Mark) {
         if let Some(record) = &mark.stamp {
@@ -108,9 +114,11 @@ impl Task<'_> {
         mark.record = Some(record.clone());
         mark.kept = Some(report.conflicts > 0);
         mark.stamp.clone_from(&old.stamp);
-        if !old.is_like(&mark) {
+        // A pass that was killed before it wrote its mark has left the stamp of a record that is forgotten below.
+        let is_stamped = stamp.is_of(&old);
+        if !old.is_like(&mark) || !is_stamped {
             self.fenced(destination, made, fence, || {
-                if old.record != mark.record {
+                if old.record != mark.record || !is_stamped {
                     mark.stamp(&compared.root);
                     stamp.renew(&mark);
                 }
@@ -273,7 +281,7 @@ impl Task<'_> {
         let root = again(root, destination)?;
         let is_begun = Cell::new(false);
         let done = self.fenced(destination, made, fence, || {
-            self.apply(made, (&room, root), fence, &is_begun)
+            self.apply(made, (&room, root, false), fence, &is_begun)
         });
         if done.is_err() && !is_begun.get() && before.is_none() && fence().is_ok() {
             // The tree was not changed.

@@ -76,6 +76,12 @@ pub(crate) const NEVER: Time = Time {
     nanos: 0,
 };
 
+impl Thing {
+    /// A directory that is no longer wanted. Beside another thing of the same name, it says that the name may not have
+    /// existed all the time.
+    pub(crate) const NEVER_DIR: Self = Self::Dir { time: NEVER };
+}
+
 /// Writes a list.
 pub(crate) struct ListWriter<T> {
     out: BufWriter<File>,

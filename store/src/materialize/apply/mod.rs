@@ -41,6 +41,9 @@ pub(super) struct Apply<'m> {
     placer: Placer<'m>,
     /// The directory in which things are made before they are renamed into place.
     room: OwnedFd,
+    /// Whether nobody sees the tree before it is whole. Otherwise, no file may ever be half written under its name: if
+    /// this process is killed, it would pass for a job's.
+    is_unseen: bool,
     trail: Trail,
     waiting: Vec<Waiting>,
     waiting_bytes: u64,
@@ -68,7 +71,7 @@ impl<'m> Apply<'m> {
         placer: Placer<'m>,
         progress: &'m dyn Progress,
         fence: Fence<'m>,
-        (room, root): (&Room<'_>, OwnedFd),
+        (room, root, is_unseen): (&Room<'_>, OwnedFd, bool),
         report: MaterializeReport,
     ) -> Result<Self> {
         Ok(Self {
@@ -81,6 +84,7 @@ impl<'m> Apply<'m> {
                 .dir()
                 .try_clone_to_owned()
                 .map_err(|source| crate::error::Error::io("open", room.path(), source))?,
+            is_unseen,
             trail: Trail::new(root),
             waiting: Vec::new(),
             waiting_bytes: 0,

@@ -34,7 +34,7 @@ impl Apply<'_> {
     }
 
     /// Takes the steps one after another. Returns those whose files the pool lacks.
-    fn place_in_order(&mut self, waiting: Vec<Waiting>) -> Result<Vec<Waiting>> {
+    pub(super) fn place_in_order(&mut self, waiting: Vec<Waiting>) -> Result<Vec<Waiting>> {
         let mut missing = Vec::new();
         for item in waiting {
             let is_done = match &item.op {

@@ -1,6 +1,7 @@
 //! Takes the postponed steps of a new tree on several threads, directory by directory.
 //!
 //! This is only possible if nothing can be in the way: each file is made under its own name, and not in a room first.
+//! In a tree that somebody sees, only links are made here, each in one step; copies go through the room afterwards.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,14 +13,17 @@ struct Part<'m> {
     placer: Placer<'m>,
     trail: Trail,
     report: MaterializeReport,
+    is_unseen: bool,
     missing: Vec<Waiting>,
+    /// Files to be copied in a tree that somebody sees.
+    copies: Vec<Waiting>,
 }
 
 /// Postponed steps by directory, not taken yet.
 type Queue = Mutex<std::vec::IntoIter<Vec<Waiting>>>;
 
 impl<'m> Apply<'m> {
-    /// Places files of a tree that nobody else sees yet. Returns those that the pool lacks.
+    /// Places files of directories that nobody else knows yet. Returns those that the pool lacks.
     pub(super) fn place_side_by_side(&mut self, waiting: Vec<Waiting>) -> Result<Vec<Waiting>> {
         self.is_begun = true;
         let queue = Mutex::new(by_directory(waiting).into_iter());
@@ -30,7 +34,9 @@ impl<'m> Apply<'m> {
                 placer: self.placer.clone(),
                 trail: self.trail.again()?,
                 report: self.report.empty(),
+                is_unseen: self.is_unseen,
                 missing: Vec::new(),
+                copies: Vec::new(),
             })
         };
         let parts: Vec<Part<'m>> = (0..host.threads.max(1))
@@ -62,13 +68,15 @@ impl<'m> Apply<'m> {
             };
             threads.into_iter().map(join).collect()
         });
-        let mut missing = Vec::new();
+        let (mut missing, mut copies) = (Vec::new(), Vec::new());
         for part in parts {
             let part = part?;
             self.placer.learn(&part.placer);
             self.report.add(part.report);
             missing.extend(part.missing);
+            copies.extend(part.copies);
         }
+        missing.extend(self.place_in_order(copies)?);
         Ok(missing)
     }
 }
@@ -87,11 +95,15 @@ impl Part<'_> {
                 continue;
             };
             (self.fence)()?;
-            let is_there = self
-                .placer
-                .place(&placing, dir, &item.name, &mut self.report)?;
-            if !is_there {
-                self.missing.push(item);
+            let (name, report) = (&item.name, &mut self.report);
+            let placed = match self.is_unseen {
+                true => Some(self.placer.place(&placing, dir, name, report)?),
+                false => self.placer.link(&placing, dir, name, report)?,
+            };
+            match placed {
+                Some(true) => {}
+                Some(false) => self.missing.push(item),
+                None => self.copies.push(item),
             }
         }
         Ok(())

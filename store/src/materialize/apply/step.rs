@@ -25,14 +25,18 @@ impl Apply<'_> {
                 (self.fence)()?;
                 self.is_begun = true;
                 let at = self.trail.go(dir)?;
-                match thing {
-                    Thing::Symlink { target, time } => {
-                        make_symlink(at, name, target, *time).map(|()| true)
-                    }
-                    thing => match placing(thing) {
-                        Some(placing) => self.placer.place(&placing, at, name, &mut self.report),
-                        None => Ok(true),
-                    },
+                if let Thing::Symlink { target, time } = thing {
+                    return make_symlink(at, name, target, *time).map(|()| true);
+                }
+                let Some(placing) = placing(thing) else {
+                    return Ok(true);
+                };
+                if self.is_unseen {
+                    return self.placer.place(&placing, at, name, &mut self.report);
+                }
+                match self.placer.link(&placing, at, name, &mut self.report)? {
+                    Some(is_there) => Ok(is_there),
+                    None => self.by_rename(dir, name, thing, None),
                 }
             }
             Op::Make(thing, ..) => self.by_rename(dir, name, thing, None),

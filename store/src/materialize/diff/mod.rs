@@ -379,7 +379,7 @@ impl<'d> Diff<'d> {
         }
         // The directory is removed once the files of jobs in it are gone.
         if !self.record.has(&self.path) {
-            self.record.push(&self.path, &Thing::Dir { time: NEVER })?;
+            self.record.push(&self.path, &Thing::NEVER_DIR)?;
         }
         self.path.pop();
         Ok(())
@@ -411,8 +411,10 @@ impl<'d> Diff<'d> {
             .iter()
             .map(|(thing, _)| thing)
             .partition(|thing| matches!(thing, Thing::Dir { .. }));
+        let uncertain = dirs.iter().find(|dir| ***dir == Thing::NEVER_DIR);
+        let dir = uncertain.or(dirs.first()).copied();
         let mut last = None;
-        for thing in others.into_iter().chain(dirs.first().copied()) {
+        for thing in others.into_iter().chain(dir) {
             let thing = match thing.clone() {
                 Thing::File {
                     key, is_private, ..
