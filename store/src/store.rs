@@ -334,7 +334,7 @@ impl Store {
         if witness.is_none() {
             self.is_asked.store(true, Ordering::Relaxed);
             if is_new_here {
-                self.keep_in_mind(state);
+                self.remember(state);
             }
         }
         // Segments of another store matter only to a collector.
@@ -380,9 +380,14 @@ impl Store {
             known.damage = self.set_back(&known.state)?.map(|found| found.damage);
         }
         if known.damage.is_none() && !self.is_new_here() {
-            self.keep_in_mind(&known.state);
+            self.remember(&known.state);
         }
         Ok(known)
+    }
+
+    /// Remembers a state that was read. If it cannot be made durable, who relies on it is told.
+    fn remember(&self, state: &State) {
+        drop(self.settle(state));
     }
 
     /// Problems that did not end the work, each once, in order, for the caller to report.

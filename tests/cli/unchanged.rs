@@ -1,9 +1,10 @@
 //! A put of the same content as the newest version makes no version.
 
 use std::fs::File;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use support::{TestEnvironment, check, environment};
+use support::{TestEnvironment, check, environment, under};
 
 const REF: &str = "project/demo/data";
 
@@ -150,4 +151,63 @@ fn what_an_unchanged_tree_leaves_without_effect_is_told() {
     }
     let finished = env.store(["put", "in", "project/demo/a"]);
     assert_eq!(finished.stderr, "", "{finished}");
+}
+
+/// Forgets what this host has seen of the log, as if the process that added to it had been killed before it synced the
+/// entry; then runs a command. Returns whether that made the entry durable.
+fn settles(env: &TestEnvironment, words: &[&str]) -> bool {
+    let entries = |dir: PathBuf| {
+        let entries = std::fs::read_dir(dir).unwrap();
+        entries.map(|entry| entry.unwrap().path())
+    };
+    let stores = entries(env.path("home/.cache/store")).filter(|path| path.is_dir());
+    let seen = stores.flat_map(entries).filter(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.starts_with("log-")
+    });
+    assert_eq!(
+        seen.map(|path| std::fs::remove_file(path).unwrap()).count(),
+        1
+    );
+    let report = env.path("report");
+    let mut trace = vec!["-f", "-y", "-e", "trace=fsync", "-o"];
+    trace.push(report.to_str().unwrap());
+    let done = under("strace", trace, &env.command(words))
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{words:?}: {done:?}");
+    let report = std::fs::read_to_string(report).unwrap();
+    report.contains("/store/log/000000>")
+}
+
+#[test]
+fn what_is_there_already_is_made_durable_before_it_is_called_so() {
+    let env = tree();
+    env.ok(["materialize", REF, "out"]);
+    env.ok(["save", "out"]);
+    for words in [
+        &["put", "in", REF][..],
+        &["save", "out"],
+        // What a host remembers must not be lost either: it would call the store restored from an older copy.
+        &["ls", REF],
+        &["rm", "--dry-run", REF],
+    ] {
+        assert!(settles(&env, words), "{words:?}");
+    }
+    assert_eq!(versions(&env), 1);
+    // Once is enough.
+    let words = ["put", "in", REF];
+    let report = env.path("again");
+    let trace = [
+        "-f",
+        "-y",
+        "-e",
+        "trace=fsync",
+        "-o",
+        report.to_str().unwrap(),
+    ];
+    let done = under("strace", trace, &env.command(words)).status();
+    assert!(done.unwrap().success());
+    let report = std::fs::read_to_string(report).unwrap();
+    assert!(!report.contains("/log/000000>"), "{report}");
 }

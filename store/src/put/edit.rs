@@ -366,6 +366,7 @@ fn commit(
         {
             let number = *number;
             session.commit_packs()?;
+            store.settle(&reader.view().state)?;
             return Ok((number, root, true));
         }
         if key(&base) != key(&newest) {

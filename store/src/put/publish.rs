@@ -323,10 +323,14 @@ impl<'p> PutSession<'p> {
         let mut state = reader.view().state.clone();
         match self.store.catch_up(&mut state) {
             // An entry was given up since.
-            Err(error) if error.kind() == ErrorKind::Conflict => self.store.state(),
-            Err(error) => Err(error),
-            Ok(()) => Ok(state),
+            Err(error) if error.kind() == ErrorKind::Conflict => state = self.store.state()?,
+            caught_up => caught_up?,
         }
+        if !self.request.dry_run {
+            // This pass may say that it is there already.
+            self.store.settle(&state)?;
+        }
+        Ok(state)
     }
 
     pub(super) fn dedup(&self) -> &'p Dedup {

@@ -59,10 +59,33 @@ impl Store {
         prepare: &mut log::Prepare<'_>,
     ) -> Result<Option<log::Committed>> {
         let committed = log::commit(self.remote.as_ref(), state, &self.host.who, prepare)?;
-        if committed.is_some() {
-            self.keep_in_mind(state);
+        match &committed {
+            // The entry is durable, and so are those before it.
+            Some(_) => self.keep_in_mind(state),
+            None => self.settle(state)?,
         }
         Ok(committed)
+    }
+
+    /// Makes the newest entry of `state` durable, and remembers it. The process that added it may have been killed
+    /// before it did that, and who relies on the entry says that it is there.
+    ///
+    /// # Errors
+    /// When the directory of the log cannot be synced.
+    pub(crate) fn settle(&self, state: &State) -> Result<()> {
+        if !self.is_news(state) {
+            return Ok(());
+        }
+        if let Some(entry) = self.remote.local_path(&log_key(state.number)) {
+            // The directory of the entry, and the one that holds it.
+            for directory in entry.ancestors().skip(1).take(2) {
+                File::open(directory)
+                    .and_then(|directory| directory.sync_all())
+                    .map_err(|source| Error::io("sync", directory, source))?;
+            }
+        }
+        self.keep_in_mind(state);
+        Ok(())
     }
 
     /// Whether the log, which was read up to `state`, lacks an entry that this host has seen.
@@ -164,19 +187,23 @@ impl Store {
         Some(index.packs().map(|pack| pack.id).collect())
     }
 
-    /// Remembers how far the log goes. A failure does no harm.
-    pub(super) fn keep_in_mind(&self, state: &State) {
-        let Some(entry) = state.entry else { return };
-        let (number, until) = (state.number, state.until);
-        let is_news = |seen: Seen| seen.number < number || seen.is_given_up(state);
-        if self.last_seen().is_none_or(is_news) {
-            let seen = Seen {
-                number,
-                entry,
-                until,
-            };
-            drop(self.write_last_seen(seen));
-        }
+    /// Whether this host has not seen the newest entry of `state` yet, as far as it knows.
+    fn is_news(&self, state: &State) -> bool {
+        let is_news = |seen: Seen| seen.number < state.number || seen.is_given_up(state);
+        state.entry.is_some() && self.last_seen().is_none_or(is_news)
+    }
+
+    /// Remembers how far the log goes, which must be durable: a log without it counts as restored from an older copy. A
+    /// failure does no harm.
+    fn keep_in_mind(&self, state: &State) {
+        let Some(entry) = state.entry.filter(|_| self.is_news(state)) else {
+            return;
+        };
+        drop(self.write_last_seen(Seen {
+            number: state.number,
+            entry,
+            until: state.until,
+        }));
     }
 
     fn write_last_seen(&self, seen: Seen) -> std::io::Result<()> {
