@@ -61,6 +61,11 @@ remedies! {
     VerifyOrLeavePack => "verify the store to see what is hit; a collection can leave the pack alone";
     /// Segments are rebuilt from packs.
     RepairSegments => "repair the store: that rebuilds segments from their packs";
+    /// The packs are on a file system that is not mounted, or gone.
+    PacksAway {
+        /// The directory of the packs.
+        path: String,
+    } => "mount what holds {path} and run it again; if the packs are lost, a repair that accepts the loss goes on without them";
     /// The log is mended from what is known of it.
     RepairLog =>
         "repair the store; until then what is left can be read, and nothing is put or collected";

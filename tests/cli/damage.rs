@@ -170,3 +170,50 @@ fn subsets_that_make_no_sense() {
     hint: list what there is with `store ls project/demo`
     ");
 }
+
+#[test]
+fn a_store_whose_packs_are_not_mounted_is_left_as_it_is() {
+    let env = environment!();
+    stored(&env);
+    env.write("other", "something else");
+    let packs = env.path("home/.local/share/store/packs");
+    let aside = env.path("aside");
+    let entries = || {
+        std::fs::read_dir(env.path("home/.local/share/store/log/000000"))
+            .unwrap()
+            .count()
+    };
+    let before = entries();
+    for is_bare in [false, true] {
+        std::fs::rename(&packs, &aside).unwrap();
+        if is_bare {
+            std::fs::create_dir(&packs).unwrap();
+        }
+        for words in [
+            &["put", "in", REF][..],
+            &["put", "other", "project/demo/other"],
+            &["repair"],
+            &["repair", "--read-data"],
+        ] {
+            let finished = env.store(words);
+            assert_eq!(finished.code, Some(1), "{words:?}: {finished}");
+            assert!(
+                finished.stderr.contains("there are no packs")
+                    && finished.stderr.contains("hint: mount what holds "),
+                "{words:?}: {finished}"
+            );
+        }
+        assert_eq!(entries(), before, "nothing was added to the log");
+        if is_bare {
+            std::fs::remove_dir(&packs).unwrap();
+        }
+        std::fs::rename(&aside, &packs).unwrap();
+        env.ok(["verify", "--read-data"]);
+    }
+    // Once they are given up, new bytes are taken again.
+    std::fs::rename(&packs, &aside).unwrap();
+    let finished = env.store(["repair", "--accept-loss"]);
+    assert_eq!(finished.code, Some(6), "{finished}");
+    env.ok(["put", "in", REF]);
+    env.ok(["verify", "--read-data"]);
+}

@@ -23,7 +23,8 @@ pub(crate) struct Args {
     #[arg(long)]
     read_data: bool,
 
-    /// Continue without lost log entries that nothing stands in for: the changes that they made are lost
+    /// Continue without lost log entries that nothing stands in for, whose changes are lost, and without packs whose
+    /// directory has none at all
     #[arg(long)]
     accept_loss: bool,
 

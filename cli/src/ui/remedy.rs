@@ -294,6 +294,10 @@ fn with_names(remedy: &Remedy) -> Option<String> {
             "{:.2} MB of it are in the store, and the next put uses them; collectors leave them alone for their --min-age (24 hours by default), `store gc --min-age 0` deletes them at once",
             *bytes as f64 / 1e6
         ),
+        Remedy::PacksAway { path } => format!(
+            "mount what holds {} and run it again; if the packs are lost, `store repair --accept-loss` goes on without them",
+            quoted(path)
+        ),
         Remedy::MoveAwayThenRepair { path } => format!(
             "move it out of the store, like `mv {} /tmp/`, then run `store repair`: it makes the object again",
             quoted(path)

@@ -163,6 +163,9 @@ fn attempt(
     request: RepairRequest,
     progress: &dyn Progress,
 ) -> Result<Option<RepairReport>> {
+    if !request.accept_loss {
+        store.check_packs_there(&store.state()?)?;
+    }
     let survey = survey(store, request, progress)?;
     let mut report = RepairReport {
         findings: survey.report.findings.clone(),

@@ -109,6 +109,7 @@ pub fn edit<T>(
 ) -> Result<(EditReport, T)> {
     let view = store.view()?;
     store.check_writable(&view.state)?;
+    store.check_packs_there(&view.state)?;
     request.base(&view.state)?;
     let reader = Reader::at(store, view.clone());
     let dedup = Dedup::new(view.index.clone());

@@ -346,6 +346,7 @@ fn attempt(
     view: View,
 ) -> Result<Option<PutReport>> {
     store.check_writable(&view.state)?;
+    store.check_packs_there(&view.state)?;
     let reader = Reader::at(store, view.clone());
     let base = match request.onto {
         Onto::Merge(ancestor) => Some(base(&reader, request, ancestor)?),

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use rustix::io::Errno;
+
 use super::bucket::in_chain;
 use crate::error::{Error, ErrorKind};
 use crate::remedy::Remedy;
@@ -80,7 +82,11 @@ fn io_kind(cause: &io::Error, doing: &str, local: bool) -> ErrorKind {
         E::InvalidData if doing == READ => ErrorKind::Corrupt,
         E::PermissionDenied | E::ReadOnlyFilesystem => ErrorKind::Denied,
         E::TimedOut | E::StaleNetworkFileHandle => ErrorKind::Unavailable,
-        _ => ErrorKind::Io,
+        // What this process or this host lacks says nothing about the object.
+        _ => match Errno::from_io_error(cause) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => ErrorKind::Unavailable,
+            _ => ErrorKind::Io,
+        },
     }
 }
 
@@ -145,6 +151,11 @@ mod tests {
         assert_eq!(kind(true, 13), ErrorKind::Denied);
         assert_eq!(kind(true, 30), ErrorKind::Denied);
         assert_eq!(kind(true, 5), ErrorKind::Io);
+        // Too many open files, no memory: not the object's fault.
+        assert_eq!(
+            [12, 23, 24].map(|code| kind(true, code)),
+            [ErrorKind::Unavailable; 3]
+        );
         assert_eq!(kind(true, 2), ErrorKind::NotFound);
         assert_eq!(kind(false, 111), ErrorKind::Unavailable);
         assert_eq!(kind(false, 2), ErrorKind::Unavailable);

@@ -275,6 +275,7 @@ pub fn replicate(
     let (source, there) = (from.source_state()?, to.state()?);
     if !request.dry_run {
         to.check_writable(&there)?;
+        to.check_packs_there(&there)?;
     }
     let mut selected = select(request, ends, &source, &there)?;
     if request.delete.drops() {

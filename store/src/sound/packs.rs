@@ -288,7 +288,11 @@ fn read_all(
             Ok(_) => {}
             // The frame is as it was stored. The walk of versions reports which paths the missing base hits.
             Err(error) if error.kind() == ErrorKind::NotFound && !frame.bases.is_empty() => {}
-            Err(error) => damaged(&mut frame.chunks.iter().map(|(id, _, _)| *id), error),
+            Err(error) if error.is_damage() => {
+                damaged(&mut frame.chunks.iter().map(|(id, _, _)| *id), error);
+            }
+            // It says nothing about the pack.
+            Err(error) => return Err(error),
         }
         Ok(())
     };
