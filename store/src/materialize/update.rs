@@ -76,10 +76,16 @@ impl Task<'_> {
         // From here on, the path is not followed again, since somebody may redirect it at any moment.
         let root = open_root(destination)?;
         let is_made = old.is_some();
-        let old = match old {
-            Some(old) if old.is_of(&root) => old,
+        let (old, saved) = match old {
+            Some(old) if old.is_of(&root) => {
+                let saved = self.saved(destination, &old);
+                (old, saved)
+            }
             Some(_) => return Err(exchanged(destination)),
-            None => self.take_over(destination, root.as_fd())?,
+            None => {
+                let saved = self.saved_before(destination);
+                (self.take_over(destination, root.as_fd())?, saved)
+            }
         };
         let stamp = Stamp::of(self.pool, &old, again(&root, destination)?)
             .ok_or_else(|| taken_elsewhere(destination))?;
@@ -91,7 +97,7 @@ impl Task<'_> {
         self.check_not_set_back(destination, &old)?;
         let compared = Compared {
             is_made,
-            ..self.compare(destination, root, Some(&old))?
+            ..self.compare(destination, root, (Some(&old), saved))?
         };
         self.close_to_others(destination, &compared.root)?;
         let Compared { known, made, .. } = &compared;
@@ -180,13 +186,18 @@ impl Task<'_> {
     }
 
     /// Compares the destination with what is wanted. Without a mark, records of an earlier tree are ignored.
-    fn compare(&self, destination: &Path, root: OwnedFd, mark: Option<&Mark>) -> Result<Compared> {
+    fn compare(
+        &self,
+        destination: &Path,
+        root: OwnedFd,
+        (mark, saved): (Option<&Mark>, Option<Saved>),
+    ) -> Result<Compared> {
         let known = match mark {
-            Some(mark) => {
-                let saved = self.saved(destination, mark);
-                Known::read(self.pool, destination, (mark, saved))?
-            }
-            None => Known::default(),
+            Some(mark) => Known::read(self.pool, destination, (mark, saved))?,
+            None => Known {
+                saved,
+                ..Known::default()
+            },
         };
         let mut wanted = Wanted::new(self)?;
         let Node::Tree { content, .. } = &self.found.node else {
@@ -248,6 +259,22 @@ impl Task<'_> {
         Some(Saved {
             list,
             is_of_part: globs.iter().any(|globs| !globs.is_empty()),
+        })
+    }
+
+    /// What was saved to this ref of a directory that is not made by a pool: a job filled it. What it saved the ref has;
+    /// if somebody removed that from the ref since, it is no file of the job that would have to stay.
+    fn saved_before(&self, destination: &Path) -> Option<Saved> {
+        let spec = &self.request.spec;
+        if !spec.path.is_empty() || self.request.flatten {
+            return None;
+        }
+        let notes = Notes::of(self.store.cache_dir(), destination)?;
+        let note = notes.read_of(&spec.name)?;
+        let list = notes.list(&note).filter(|_| note.made.is_none())?;
+        Some(Saved {
+            list,
+            is_of_part: false,
         })
     }
 
@@ -394,7 +421,11 @@ impl Task<'_> {
             }
         };
         self.check_not_set_back(destination, mark)?;
-        let compared = self.compare(destination, open_root(destination)?, old)?;
+        let saved = match old {
+            Some(old) => self.saved(destination, old),
+            None => self.saved_before(destination),
+        };
+        let compared = self.compare(destination, open_root(destination)?, (old, saved))?;
         self.as_plan(compared.made)
     }
 

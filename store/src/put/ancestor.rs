@@ -37,7 +37,13 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
     let made = mark.as_ref().map(|(_, mark)| Made::from(mark));
     let base = match ancestor {
         Ancestor::Version(0) => Base::default(),
-        Ancestor::Version(number) => of_version(state, request, number)?,
+        Ancestor::Version(number) => {
+            let mark = mark.as_ref().map(|(_, mark)| mark);
+            if let Some(mark) = mark.filter(|mark| is_of(mark, reader.store(), request)) {
+                check_has_all(mark)?;
+            }
+            of_version(state, request, number)?
+        }
         Ancestor::Known | Ancestor::KnownOrNothing => {
             let notes = Notes::of(reader.store().cache_dir(), root);
             let note = notes
@@ -193,24 +199,8 @@ fn of_version(state: &State, request: &PutRequest, number: u64) -> Result<Base> 
 }
 
 fn of_mark(reader: &Reader<'_>, pool: &Pool, mark: &Mark) -> Result<Base> {
+    check_is_root(mark)?;
     let path = mark.path();
-    let spec: RefSpec = mark.source.parse()?;
-    if !spec.path.is_empty() {
-        return Err(Error::invalid(format!(
-            "{}: was made from a path inside of {}, and only whole trees are saved",
-            path.display(),
-            spec.name
-        ))
-        .hint(Remedy::OtherRef));
-    }
-    if mark.flatten {
-        return Err(Error::invalid(format!(
-            "{}: was made with files in the place of links, which are not what {} has",
-            path.display(),
-            spec.name
-        ))
-        .hint(Remedy::OtherRef));
-    }
     let record = || -> Result<Option<File>> {
         let Some(name) = &mark.record else {
             return Ok(None);
@@ -236,6 +226,45 @@ fn of_mark(reader: &Reader<'_>, pool: &Pool, mark: &Mark) -> Result<Base> {
         root: Some(root),
         made: None,
     })
+}
+
+/// Checks that a tree has the paths and links of its ref.
+fn check_is_root(mark: &Mark) -> Result<()> {
+    let path = mark.path();
+    let spec: RefSpec = mark.source.parse()?;
+    if !spec.path.is_empty() {
+        return Err(Error::invalid(format!(
+            "{}: was made from a path inside of {}, and only whole trees are saved",
+            path.display(),
+            spec.name
+        ))
+        .hint(Remedy::OtherRef));
+    }
+    if mark.flatten {
+        return Err(Error::invalid(format!(
+            "{}: was made with files in the place of links, which are not what {} has",
+            path.display(),
+            spec.name
+        ))
+        .hint(Remedy::OtherRef));
+    }
+    Ok(())
+}
+
+/// Checks that a tree has all of its version: what it lacks would count as deleted if a whole version were its base.
+fn check_has_all(mark: &Mark) -> Result<()> {
+    check_is_root(mark)?;
+    if mark.include.is_empty() && mark.exclude.is_empty() {
+        return Ok(());
+    }
+    let spec: RefSpec = mark.source.parse()?;
+    Err(Error::invalid(format!(
+        "{}: has only a part of {}@{}, so that no whole version is its base",
+        mark.path().display(),
+        spec.name,
+        mark.version
+    ))
+    .hint("name no base: this host knows which part it was made from"))
 }
 
 /// Returns the tree `root`, after making sure that its nodes can be read.
