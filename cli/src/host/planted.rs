@@ -31,6 +31,32 @@ pub(crate) fn check(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Checks that no stranger's symlink is on the way from the directory `root` to `path` below it, or there: what it leads
+/// to may be readable to the caller only.
+///
+/// # Errors
+/// Denied, naming the symlink.
+pub(crate) fn check_links(root: &Path, path: &Path) -> Result<()> {
+    let own = rustix::process::geteuid().as_raw();
+    let owner = std::fs::metadata(root).map_or(own, |found| found.uid());
+    let mut at = root.to_owned();
+    for name in path {
+        at.push(name);
+        let Ok(found) = std::fs::symlink_metadata(&at) else {
+            return Ok(());
+        };
+        if found.is_symlink() && ![own, 0, owner].contains(&found.uid()) {
+            return Err(Error::denied(format!(
+                "{}: is a symlink of user {}",
+                at.display(),
+                found.uid()
+            ))
+            .hint("it may lead to what only you may read: look at it, and remove it"));
+        }
+    }
+    Ok(())
+}
+
 fn planted(at: PathBuf, user: u32) -> Error {
     Error::denied(format!(
         "{}: belongs to user {user}, and is where everybody may write",

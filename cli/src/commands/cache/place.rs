@@ -17,6 +17,7 @@ use store::{Error, Result};
 
 use super::entries::{self, Entry, State};
 use super::profile::Profile;
+use crate::host::planted;
 
 /// The prefix of the temporary directories.
 pub(super) const STAGE: &str = ".store-cache-";
@@ -111,6 +112,7 @@ pub(super) fn place(root: &Path, path: &[u8], built: &Path, profile: &Profile) -
     let to = root.join(OsStr::from_bytes(path));
     let failed = |source| Error::io("move an entry to", &to, source);
     if let Some(above) = to.parent() {
+        planted::check(above)?;
         std::fs::create_dir_all(above).map_err(failed)?;
     }
     match moved(built, &to) {

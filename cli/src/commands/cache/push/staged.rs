@@ -13,6 +13,7 @@ use store::{Error, Result};
 use crate::commands::cache::entries::{Entries, Thing};
 use crate::commands::cache::profile::{Profile, Shape};
 use crate::commands::cache::repair::TEXT_BYTES_MAX;
+use crate::host::planted;
 
 /// How the names of the directories begin.
 const PREFIX: &str = "store-cache-push-";
@@ -75,6 +76,7 @@ impl Staged {
         (part, thing): (&[u8], &Thing),
         shape: &Shape,
     ) -> Result<()> {
+        planted::check_links(root, Path::new(OsStr::from_bytes(path)))?;
         let from = root.join(OsStr::from_bytes(path));
         let to = self.tree.join(OsStr::from_bytes(path));
         let failed = |source| Error::io("stage", &from, source);
