@@ -394,3 +394,24 @@ fn what_is_condemned_comes_back_as_long_as_the_grace_lasts() {
     );
     env.ok(["verify", "--read-data"]);
 }
+
+#[test]
+fn what_comes_back_stays_as_long_as_it_did() {
+    let env = environment!();
+    env.write("in/file", "kept for good");
+    env.ok(["put", "in", REF]);
+    env.ok(["put", "in", REF, "--always", "--ttl", "1h"]);
+    env.ok(["rm", &format!("{REF}@1")]);
+    // The version that is left has the same content, but it ends in an hour.
+    env.ok(["undo", REF]);
+    let history = env.ok(["history", REF, "--json"]);
+    let versions: Vec<Value> = (history.lines())
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let stays = |version: &&Value| version["expires"].is_null();
+    assert_eq!(versions.iter().filter(stays).count(), 1, "{history}");
+    // Once is enough.
+    let again = env.store(["undo", REF, "--json"]);
+    assert!(again.to_string().contains(&format!("{REF}@1")), "{again}");
+    assert_eq!(env.ok(["history", REF, "--json"]), history);
+}

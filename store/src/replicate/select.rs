@@ -347,7 +347,11 @@ impl Bring {
     /// A version is the newest when it is published, and later ones were published on top of it. So a version that was
     /// copied before is not published again: that would undo what others have put since.
     pub(super) fn found(&self, there: &RefState) -> Found {
-        let same = |(_, version): &(&u64, &Version)| is_same(version, &self.version);
+        let is_it = |version: &Version| {
+            is_same(version, &self.version)
+                && (!self.is_back || stays_as_long(version, &self.version))
+        };
+        let same = |(_, version): &(&u64, &Version)| is_it(version);
         let versions = there.versions.iter().rev();
         if !self.is_newest {
             let found = versions.clone().find(same).map(|(number, _)| *number);
@@ -484,6 +488,12 @@ fn origin(source: StoreId, name: &RefName, number: u64, version: &Version) -> Or
             via: None,
         },
     }
+}
+
+/// Whether a version stays at least as long as another one was to.
+pub(super) fn stays_as_long(there: &Version, wanted: &Version) -> bool {
+    let is_long = |end| wanted.expires.is_some_and(|wanted| wanted <= end);
+    there.pinned || there.expires.is_none_or(is_long)
 }
 
 /// Whether two versions have the same tree, the same times and the same other side objects.

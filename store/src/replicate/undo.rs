@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde::{Serialize, Serializer};
 
-use super::select::is_same;
+use super::select::{is_same, stays_as_long};
 use super::{Forgetful, RefStatus, ReplicateRequest, Selection, replicate};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{At, Change, LogEntry, RefName, State, Target, Version};
@@ -97,7 +97,8 @@ pub fn undo(
     for (name, number) in &dropped {
         let (_, version) = was.version(name, Some(*number))?;
         let known = state.refs.get(name)?.unwrap_or_default();
-        match known.versions.values().any(|one| is_same(one, &version)) {
+        let is_it = |one: &Version| is_same(one, &version) && stays_as_long(one, &version);
+        match known.versions.values().any(is_it) {
             true => report.there.push((name.clone(), *number)),
             false => missing.push((name.clone(), *number)),
         }
