@@ -248,14 +248,8 @@ impl Config {
     /// Parses the file. Errors give the position of a mistake but never quote the line, which may hold a secret.
     pub(crate) fn parse(path: &Path, text: &str) -> Result<Self> {
         toml::from_str(text).map_err(|error| {
-            let before = error
-                .span()
-                .and_then(|span| text.get(..span.start))
-                .unwrap_or_default();
-            let line = before.matches('\n').count() + 1;
-            let column = before.chars().rev().take_while(|&at| at != '\n').count() + 1;
             Error::invalid(format!("configuration {}", path.display()))
-                .because(format!("line {line}, column {column}: {}", error.message()))
+                .because(mistake(text, &error))
         })
     }
 
@@ -268,6 +262,17 @@ impl Config {
         let mode = std::fs::metadata(&path).ok()?.permissions().mode();
         (mode & 0o077 != 0).then_some(path)
     }
+}
+
+/// What is wrong with a text in TOML, and where, on one line.
+pub(crate) fn mistake(text: &str, error: &toml::de::Error) -> String {
+    let before = error
+        .span()
+        .and_then(|span| text.get(..span.start))
+        .unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before.chars().rev().take_while(|&at| at != '\n').count() + 1;
+    format!("line {line}, column {column}: {}", error.message())
 }
 
 /// Makes a relative directory absolute, starting at `dir`. Leaves URLs alone.

@@ -37,6 +37,19 @@ fn a_policy_that_nobody_means_is_refused() {
             "{refused}"
         );
     }
+    // As from a command that failed before a pipe. What removes all rules says so.
+    for text in ["", "\n# nothing\n"] {
+        env.write("policy.toml", text);
+        let refused = env.store(["policy", "set", "policy.toml"]);
+        assert_eq!(refused.code, Some(2), "{refused}");
+        assert!(refused.stderr.contains("says nothing"), "{refused}");
+    }
+    env.write("policy.toml", "max-size = \"1TB\"\n[[keep]]\nrefs = 7\n");
+    let refused = env.store(["policy", "set", "policy.toml"]);
+    assert!(
+        refused.stderr.contains("line 3, column 8: ") && !refused.stderr.contains("\\n"),
+        "{refused}"
+    );
     env.write("policy.toml", "[[keep]]\nrefs = \"*\"\nlast = 0\n");
     assert_eq!(env.store(["policy", "set", "policy.toml"]).code, Some(2));
     assert!(env.ok(["policy"]).starts_with("# no policy"));

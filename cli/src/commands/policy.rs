@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use store::{Error, RefName, Result, Store};
 use store::{Extra, Pattern, Policy, Rules, Scope};
 
-use crate::config::{Keep, Limit};
+use crate::config::{self, Keep, Limit};
 use crate::context::Context;
 use crate::ui::human;
 
@@ -232,9 +232,14 @@ fn read(file: &Path) -> Result<Policy> {
         false => std::fs::read_to_string(file).map(|read| text = read),
     };
     read.map_err(|error| Error::io("read the policy", file, error))?;
-    let text: Text = toml::from_str(&text).map_err(|error| {
-        Error::invalid(format!("policy {}", file.display())).because(error.to_string())
-    })?;
+    let what = format!("policy {}", file.display());
+    let text: Text = toml::from_str(&text)
+        .map_err(|error| Error::invalid(what.clone()).because(config::mistake(&text, &error)))?;
+    if text.keep.is_empty() && text.max_size.is_none() {
+        // As from a command that failed before a pipe: it would remove all rules and quotas.
+        return Err(Error::invalid(format!("{what}: says nothing"))
+            .hint("`store policy clear` removes the policy"));
+    }
     let keep: Vec<Scope> = text.keep.iter().map(Scope::from).collect();
     keep.iter().try_for_each(check)?;
     Ok(Policy {
