@@ -90,3 +90,60 @@ fn what_a_rule_dropped_comes_back_only_when_it_is_named() {
         assert_eq!(published(&env).last().unwrap(), "checkpoint-3");
     }
 }
+
+/// A loss that diverged is `NaN` in what Python calls JSON.
+#[test]
+fn a_diverged_loss_is_no_reason_not_to_publish() {
+    let env = environment!();
+    checkpoint(&env, 1, 1);
+    let state = r#"{"log_history": [{"loss": NaN, "grad_norm": -Infinity, "note": "Infin \" NaN"}], "best": Infinity}"#;
+    env.write("out/checkpoint-1/trainer_state.json", state);
+    let done = once(&env, &[]);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(published(&env), ["checkpoint-1"]);
+    // What is cut off is still not whole.
+    checkpoint(&env, 2, 2);
+    env.write(
+        "out/checkpoint-2/trainer_state.json",
+        &state[..state.len() - 3],
+    );
+    let done = once(&env, &[]);
+    assert_eq!(done.code, Some(6), "{done}");
+    assert!(
+        done.stderr.contains("no whole trainer_state.json"),
+        "{done}"
+    );
+}
+
+#[test]
+fn a_link_to_a_checkpoint_elsewhere_is_named() {
+    let env = environment!();
+    checkpoint(&env, 1, 1);
+    checkpoint(&env, 2, 2);
+    fs::create_dir(env.path("scratch")).unwrap();
+    fs::rename(env.path("out/checkpoint-2"), env.path("scratch/moved")).unwrap();
+    symlink("../scratch/moved", env.path("out/checkpoint-2")).unwrap();
+    // Another name of one beside it, and what is no checkpoint.
+    symlink("checkpoint-1", env.path("out/latest-one")).unwrap();
+    symlink("/", env.path("out/root")).unwrap();
+    let done = once(&env, &[]);
+    assert_eq!(done.code, Some(6), "{done}");
+    assert!(
+        done.stderr
+            .contains("checkpoint-2: not published: it is a symlink to ")
+            && !done.stderr.contains("latest-one")
+            && !done.stderr.contains("root:"),
+        "{done}"
+    );
+    assert_eq!(published(&env), ["checkpoint-1"]);
+}
+
+#[test]
+fn what_a_put_notes_of_a_checkpoint_is_told() {
+    let env = environment!();
+    checkpoint(&env, 1, 1);
+    symlink("/etc/hostname", env.path("out/checkpoint-1/outside")).unwrap();
+    let done = once(&env, &[]);
+    let told = "warning: checkpoint-1: 1 symlink (outside): led out of ";
+    assert!(done.stderr.contains(told), "{done}");
+}

@@ -12,6 +12,7 @@ mod whole;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
+use std::fs::FileType;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -142,9 +143,30 @@ impl Steps {
             seen.extend(known.map(|known| (key, known)));
         }
         self.seen = seen;
+        all.unfinished.extend(self.links()?);
         all.finished
             .sort_by(|a, b| (a.newest, &a.title).cmp(&(b.newest, &b.title)));
         Ok(all)
+    }
+
+    /// Symlinks with names or files of steps to directories elsewhere. They are not followed, and not passed over in
+    /// silence. A link to a step beside it, like `latest`, is another name of that.
+    fn links(&self) -> Result<Vec<Unfinished>> {
+        let own = self.dir.canonicalize().ok();
+        let mut links = Vec::new();
+        for name in entries(&self.dir, |kind| kind.is_symlink())? {
+            let Ok(to) = self.dir.join(&name).canonicalize() else {
+                continue;
+            };
+            let (verdict, _) = markers::judge(&self.dir, &name, self.rule.done.as_deref());
+            if to.is_dir() && verdict != Verdict::Unknown && to.parent() != own.as_deref() {
+                links.push(Unfinished {
+                    name: shown(name.as_bytes()),
+                    why: NotYet::Link { to },
+                });
+            }
+        }
+        Ok(links)
     }
 
     fn state(&self, name: &OsStr, known: Option<Seen>, now: Duration) -> Result<State> {
@@ -346,12 +368,17 @@ fn options() -> WalkOptions {
 
 /// Names of the directories in `dir`, without symlinks, which lead elsewhere.
 fn names(dir: &Path) -> Result<Vec<std::ffi::OsString>> {
+    entries(dir, |kind| kind.is_dir())
+}
+
+/// Sorted names of the entries of one kind in `dir`, without hidden ones.
+fn entries(dir: &Path, is_it: impl Fn(FileType) -> bool) -> Result<Vec<std::ffi::OsString>> {
     let failed = |source| Error::io("read", dir, source);
     let mut names = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let is_hidden = entry.file_name().as_bytes().starts_with(b".");
-        if !is_hidden && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        if !is_hidden && entry.file_type().is_ok_and(&is_it) {
             names.push(entry.file_name());
         }
     }

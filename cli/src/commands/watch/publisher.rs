@@ -16,7 +16,7 @@ use super::gone::{Gone, doomed};
 use super::report::{Report, Teller, Trimmed, advised, named};
 use crate::commands::save;
 use crate::context::{Context, pools};
-use crate::ui::{failure, human};
+use crate::ui::{failure, human, remedy};
 
 /// How long to wait after a failure of the store: the first pause and the longest.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -329,6 +329,9 @@ impl<'p> Publisher<'p> {
             self.context
                 .out
                 .warning(format_args!("skipped: {}", skipped.error));
+        }
+        for note in &done.notes {
+            self.tell.warning(&step.name, &remedy::note(note));
         }
         self.tell.report(&report);
         Ok(match report.unchanged {

@@ -68,9 +68,8 @@ pub(super) fn judge(dir: &Path, name: &OsStr, done: Option<&Path>) -> (Verdict, 
         return finished_if(step.join(done), is_file);
     }
     if number(name, "checkpoint-").is_some() {
-        let is_whole = |state: String| serde_json::from_str::<serde_json::Value>(&state).is_ok();
         return finished_if(step.join(TRAINER_STATE), |path| {
-            text(path).is_some_and(is_whole)
+            text(path).is_some_and(|state| is_json_of_python(&state))
         });
     }
     if let Some(step) = number(name, "global_step") {
@@ -92,6 +91,39 @@ pub(super) fn judge(dir: &Path, name: &OsStr, done: Option<&Path>) -> (Verdict, 
         Some(path) => (Verdict::Finished, Some(Mark { path, comes_last })),
         None => (Verdict::Unknown, None),
     }
+}
+
+/// Whether a text is a whole JSON value as Python writes it: a loss that diverged is `NaN` or `Infinity`, which JSON does
+/// not know.
+fn is_json_of_python(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(&finite(text)).is_ok()
+}
+
+/// The text with `0` in place of `NaN` and `Infinity`, wherever these are no part of a string.
+fn finite(text: &str) -> String {
+    let mut finite = String::with_capacity(text.len());
+    // What is between quotes is a string; a quote in a string is escaped.
+    let mut rest = text;
+    while let Some(start) = rest.find('"') {
+        let (between, string) = rest.split_at(start);
+        let mut is_escaped = false;
+        let end = string.char_indices().skip(1).find(|(_, char)| {
+            let is_end = *char == '"' && !is_escaped;
+            is_escaped = *char == '\\' && !is_escaped;
+            is_end
+        });
+        let end = end.map_or(string.len(), |(end, _)| end + 1);
+        let (string, behind) = string.split_at(end);
+        finite.push_str(&numbers(between));
+        finite.push_str(string);
+        rest = behind;
+    }
+    finite.push_str(&numbers(rest));
+    finite
+}
+
+fn numbers(between: &str) -> String {
+    between.replace("NaN", "0").replace("Infinity", "0")
 }
 
 /// The reason why a step without its marker is not finished.

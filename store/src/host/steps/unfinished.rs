@@ -56,6 +56,11 @@ pub enum NotYet {
     },
     /// This file, relative to the step, is truncated or unreadable.
     Torn(Vec<u8>),
+    /// It is a symlink to a directory elsewhere, and links are not followed.
+    Link {
+        /// Where it leads.
+        to: PathBuf,
+    },
 }
 
 impl NotYet {
@@ -67,8 +72,16 @@ impl NotYet {
 
 impl fmt::Display for NotYet {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Link { to } = self {
+            let to = shown(to.as_os_str().as_encoded_bytes());
+            return write!(
+                out,
+                "not published: it is a symlink to {to}, and links are not followed"
+            );
+        }
         out.write_str("not finished")?;
         match self {
+            Self::Link { .. } => Ok(()),
             Self::Written => Ok(()),
             Self::Unmarked { mark, is_beside } => {
                 let mark = shown(mark.as_os_str().as_encoded_bytes());
