@@ -86,3 +86,29 @@ fn what_is_in_the_place_of_a_link_is_refused_before_the_command() {
     }
     assert_eq!(env.ok(["cat", "project/llama/cache:hf/new"]), "new\n");
 }
+
+#[test]
+fn a_command_that_replaces_a_link_is_told_that_what_it_wrote_is_not_saved() {
+    let env = environment!();
+    // One is nested, and one ends with a slash.
+    let text = "[layout.ours]\nproject = \"p\"\nteam = \"t\"\nlinks.\"deep/hf\" = \"{project}/hf\"\nlinks.\"data/\" = \"{project}/data\"\n";
+    env.write(CONFIG, text);
+    let own = ["--layout", "ours"];
+    for _ in 0..2 {
+        env.ok(run(&own, "echo a > base/deep/hf/a; echo b > base/data/b"));
+    }
+    assert_eq!(env.ok(["cat", "project/llama/cache:hf/a"]), "a\n");
+    assert_eq!(env.ok(["cat", "project/llama/cache:data/b"]), "b\n");
+    let script = "rm base/data; mkdir base/data; echo c > base/data/c; echo d > base/p/d";
+    let replaced = env.store(run(&own, script));
+    assert_eq!(replaced.code, Some(5), "{replaced}");
+    assert!(
+        replaced
+            .stderr
+            .contains("base/data: expected nothing or the layout's link")
+            && replaced.stderr.contains("it is not saved"),
+        "{replaced}"
+    );
+    // What it wrote elsewhere is saved nevertheless.
+    assert_eq!(env.ok(["cat", "project/llama/cache:d"]), "d\n");
+}

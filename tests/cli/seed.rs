@@ -260,6 +260,21 @@ fn credentials_stay_out_of_a_seed_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_seed_of_which_everything_is_left_out_is_none() {
+    let env = environment!();
+    let script = "echo 'machine a login b password c0ffee' > $STORE_SEED_DIR/.netrc";
+    let done = env.store(seed(&[], script));
+    assert_eq!(done.code, Some(6), "{done}");
+    assert!(
+        done.stderr.contains("everything in ") && done.stderr.contains(".netrc"),
+        "{done}"
+    );
+    assert_eq!(env.store(["ls", REF]).code, Some(3));
+    // So the next one makes it.
+    env.ok(seed(&[], SCRIPT));
+}
+
+#[test]
 fn waiting_ends_when_there_is_a_version_or_the_time_is_over() {
     let env = environment!();
     env.ok(["init"]);

@@ -198,6 +198,7 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
         target,
         exclude: args.exclude.clone(),
         skip_unreadable: args.skip_unreadable,
+        needs_files: false,
         dry_run: args.dry_run,
         message: args.message.clone(),
         expires: expires(args)?,

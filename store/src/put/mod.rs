@@ -138,6 +138,8 @@ pub struct PutRequest {
     pub onto: Onto,
     /// With [`Onto::Insert`]: the entries to insert.
     pub entries: Entries,
+    /// Fail, and make no version, if there is no file left because what there is was left out.
+    pub needs_files: bool,
     /// Save a directory even if nothing is left in it.
     pub allow_empty: bool,
     /// What to keep beside the tree.
@@ -258,6 +260,7 @@ impl PutRequest {
             readable: false,
             onto: Onto::Replace,
             entries: Entries::new(),
+            needs_files: false,
             allow_empty: false,
             keep: Vec::new(),
             source_check: None,

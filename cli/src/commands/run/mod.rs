@@ -132,7 +132,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let base = base(args, &layout)?;
     let _held = hold(&base)?;
     let mut places = Places::new(&layout, &base, args.team.is_some(), &job);
-    missing_links(&layout, &places)?;
+    missing_links(&layout, &places, NOT_STARTED)?;
     let of = Namespaces {
         project: args.project.as_deref().unwrap_or_default(),
         team: args.team.as_deref(),
@@ -163,7 +163,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             .out
             .warning(format_args!("error: {}", failure::one_line(&error)));
     }
-    let saved = saver.last(&signals);
+    let replaced = missing_links(&layout, &places, NOT_SAVED).map(drop);
+    let saved = saver.last(&signals).and(replaced);
     compiles.after(&|| signals.asked() == Asked::Again);
     context.end_with(ended.code);
     match (ended.code, saved) {
@@ -378,17 +379,26 @@ fn caches_of(args: &Args, layout: &Layout, places: &Places) -> Result<Vec<Cache>
     Ok([Some(project), team].into_iter().flatten().collect())
 }
 
+/// What to do about something in the place of a link, before the command and after it.
+const NOT_STARTED: &str = "the command was not started, since what it writes there would not be saved: move that away, or name another directory with --base";
+const NOT_SAVED: &str = "the command put it there, and it is not saved: move what is in it to where the link led, and the next run with this --base saves it";
+
 /// The layout's symlinks that are not there yet, and their targets.
 ///
 /// # Errors
-/// Conflict, if something else is in the place of one: what the command wrote there would not be saved.
-fn missing_links(layout: &Layout, places: &Places) -> Result<Vec<(PathBuf, String)>> {
+/// Conflict with this hint, if something else is in the place of one: what the command writes there is not saved.
+fn missing_links(
+    layout: &Layout,
+    places: &Places,
+    hint: &'static str,
+) -> Result<Vec<(PathBuf, String)>> {
     let mut missing = Vec::new();
     for (link, named) in &layout.links {
         let Some(target) = places.filled(named) else {
             continue;
         };
-        let link = places.base.join(link);
+        // Without a slash at the end, which would lead to its target.
+        let link: PathBuf = places.base.join(link).components().collect();
         let found = match link.symlink_metadata() {
             Err(source) if source.kind() == ErrorKind::NotFound => None,
             found => Some(found.map_err(|source| Error::io("look at", &link, source))?),
@@ -414,7 +424,7 @@ fn missing_links(layout: &Layout, places: &Places) -> Result<Vec<(PathBuf, Strin
                 "{}: expected nothing or the layout's link to {target}, found {found}",
                 link.display()
             ))
-            .hint("the command was not started, since what it writes there would not be saved: move that away, or name another directory with --base"));
+            .hint(hint));
         }
         missing.push((link, target));
     }
@@ -423,8 +433,11 @@ fn missing_links(layout: &Layout, places: &Places) -> Result<Vec<(PathBuf, Strin
 
 /// Makes the layout's symlinks.
 fn make_links(layout: &Layout, places: &Places) -> Result<()> {
-    for (link, target) in missing_links(layout, places)? {
+    for (link, target) in missing_links(layout, places, NOT_STARTED)? {
         let failed = |source| Error::io("make the link", &link, source);
+        if let Some(above) = link.parent() {
+            std::fs::create_dir_all(above).map_err(failed)?;
+        }
         std::fs::create_dir_all(&target).map_err(failed)?;
         let old = match link.is_symlink() {
             true => std::fs::remove_file(&link),

@@ -234,6 +234,7 @@ impl Seeder<'_> {
         // As in a save, secrets and unreadable files are left out and named.
         request.profile.leave_out_secrets = true;
         request.skip_unreadable = true;
+        request.needs_files = true;
         let done = match store::put(&store, &request, &store::Unwatched) {
             Err(error) if error.kind() == ErrorKind::Conflict => {
                 // If two hosts finish, the results are equally valid.
