@@ -3,9 +3,12 @@
 //! A rewrite goes through the old tree in depth-first order, as the lists do, and notes its steps. What stays keeps its
 //! records.
 
+use std::iter::Peekable;
+use std::vec::IntoIter;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    Content, Keep, Kept, Node, RefName, Side, Sides, Time, TimesEncoder, Version, Xattrs,
+    Content, Keep, Kept, Node, RefName, Side, Sides, Time, TimesEncoder, TreeEntry, Version, Xattrs,
 };
 use crate::read::{KeptReader, Reader, TimesReader};
 use crate::store::Store;
@@ -56,13 +59,23 @@ impl Rewrite<'_> {
     /// When chunks cannot be read; the errors of the sink. A list that is lost is a warning: the tree is as whole
     /// without it.
     pub(crate) fn sides(&self, sink: &mut MetaSink<'_>) -> Result<Sides> {
-        let mut sides = Sides::of_times(self.times(sink)?);
+        let times = Sides::of_times(self.times(sink)?);
+        let others = self.others(sink)?;
+        Ok(others.into_iter().fold(times, Sides::with))
+    }
+
+    /// Writes the lists of the new tree, without its times.
+    ///
+    /// # Errors
+    /// As [`Self::sides`].
+    pub(crate) fn others(&self, sink: &mut MetaSink<'_>) -> Result<Vec<Side>> {
+        let mut sides = Vec::new();
         let Some((name, number, version)) = self.before else {
             return Ok(sides);
         };
         for keep in Keep::ALL {
             match self.kept(keep, version, sink) {
-                Ok(side) => sides = side.into_iter().fold(sides, Sides::with),
+                Ok(side) => sides.extend(side),
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
                     self.reader.store().warn_of_part(Error::corrupt(format!(
                         "the {keep} of {name}@{number} are lost, and the new version has none: {error}"
@@ -141,6 +154,94 @@ impl Rewrite<'_> {
 
     fn list(&self) -> MetaBuilder {
         MetaBuilder::new(self.reader.store().chunker().clone())
+    }
+}
+
+/// Whether anything but times was kept beside a tree.
+pub(crate) fn has_others(version: &Version) -> bool {
+    version.sides.others().next().is_some()
+}
+
+/// A directory of which both trees are walked. One that only one of them has is empty in the other.
+struct Level {
+    old: Peekable<IntoIter<TreeEntry>>,
+    new: Peekable<IntoIter<TreeEntry>>,
+}
+
+/// The steps that lead from the tree `old` to the tree `new`, beginning with the root. Subtrees that are the same are
+/// not read.
+///
+/// # Errors
+/// When a tree cannot be read.
+pub(crate) fn steps_between(
+    reader: &Reader<'_>,
+    old: &Content,
+    new: &Content,
+) -> Result<Vec<Step>> {
+    let read = |tree: Option<&Content>| -> Result<Peekable<IntoIter<TreeEntry>>> {
+        let entries = tree.map(|tree| reader.tree(tree)).transpose()?;
+        Ok(entries.unwrap_or_default().into_iter().peekable())
+    };
+    let mut steps = vec![Step::Keep(1)];
+    let mut stack = vec![Level {
+        old: read(Some(old))?,
+        new: read(Some(new))?,
+    }];
+    while let Some(level) = stack.last_mut() {
+        let names =
+            [level.old.peek(), level.new.peek()].map(|entry| entry.map(|entry| &entry.name));
+        let Some(name) = names.into_iter().flatten().min().cloned() else {
+            stack.pop();
+            continue;
+        };
+        let old = level.old.next_if(|entry| entry.name == name);
+        let new = level.new.next_if(|entry| entry.name == name);
+        match (old.map(|entry| entry.node), new.map(|entry| entry.node)) {
+            (Some(old), Some(new)) if old == new => steps.push(Step::Keep(entries(&old))),
+            (Some(Node::Tree { content: old, .. }), Some(Node::Tree { content: new, .. })) => {
+                steps.push(Step::Keep(1));
+                stack.push(Level {
+                    old: read(Some(&old))?,
+                    new: read(Some(&new))?,
+                });
+            }
+            (Some(old), Some(new)) if is_alike(&old, &new) => steps.push(Step::Change),
+            (old, new) => {
+                steps.extend(old.map(|old| Step::Pass(entries(&old))));
+                steps.extend(new.as_ref().map(Step::new));
+                if let Some(Node::Tree { content, .. }) = new {
+                    stack.push(Level {
+                        old: read(None)?,
+                        new: read(Some(&content))?,
+                    });
+                }
+            }
+        }
+    }
+    Ok(steps)
+}
+
+/// The number of entries of a node in depth-first order, including itself: so many records it has in each list.
+pub(crate) fn entries(node: &Node) -> u64 {
+    match node {
+        Node::Tree { totals, .. } => totals.entries.saturating_add(1),
+        _ => 1,
+    }
+}
+
+/// Whether what was kept of one entry holds for the other: both are links, or files that may be executed alike.
+fn is_alike(old: &Node, new: &Node) -> bool {
+    match (old, new) {
+        (
+            Node::File {
+                executable: old, ..
+            },
+            Node::File {
+                executable: new, ..
+            },
+        ) => old == new,
+        (Node::Symlink { .. }, Node::Symlink { .. }) => true,
+        _ => false,
     }
 }
 

@@ -47,6 +47,7 @@ mod run_team;
 mod run_terminal;
 mod save;
 mod save_hashes;
+mod save_kept;
 mod save_parts;
 mod save_settles;
 mod secrets;

@@ -432,28 +432,6 @@ fn a_save_that_left_something_out_knows_its_own_changes_again() {
     assert_eq!(newest(&env), ["a", "b"]);
 }
 
-#[test]
-fn what_was_kept_beside_a_tree_says_nothing_of_another_one() {
-    use std::os::unix::fs::PermissionsExt;
-    let env = environment!();
-    for (name, mode) in [("in/a", 0o640), ("in/b", 0o750)] {
-        env.write(name, name);
-        fs::set_permissions(env.path(name), fs::Permissions::from_mode(mode)).unwrap();
-    }
-    env.ok(["put", "in", REF, "--keep", "modes"]);
-    env.ok(["materialize", REF, "job"]);
-    fs::remove_file(env.path("job/a")).unwrap();
-    env.write("job/c", "3");
-    let said = env.store(["save", "job"]);
-    assert_eq!(said.code, Some(0), "{said}");
-    let note = "modes were kept beside the tree of @1";
-    assert!(said.stderr.contains(note), "{said}");
-    env.ok(["verify", "--read-data"]);
-    env.store(["get", REF, "out", "--keep", "modes"]);
-    let mode = |name: &str| fs::metadata(env.path(name)).map(|found| found.permissions().mode());
-    assert!(mode("out/c").map_or(true, |mode| mode & 0o111 == 0));
-}
-
 /// Each save uses the version that the previous one recorded as its base.
 #[test]
 fn saves_of_one_directory_at_once_all_end_well() {

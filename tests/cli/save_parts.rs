@@ -21,7 +21,7 @@ fn a_part_is_not_saved_as_if_it_had_been_made_from_a_whole_version() {
     ] {
         let (source, options) = words.split_first().unwrap();
         env.ok([&["materialize", source, dir], options].concat());
-        fs::write(env.path(&format!("{dir}/new")), "new").unwrap();
+        fs::write(env.path(format!("{dir}/new")), "new").unwrap();
         let finished = env.store(["save", dir, REF, "--base", "1"]);
         assert_eq!(finished.code, Some(2), "{dir}: {finished}");
         assert!(

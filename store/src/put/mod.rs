@@ -32,6 +32,7 @@ mod publish;
 mod reading;
 mod save;
 mod scan;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod ties;

@@ -4,25 +4,20 @@
 //! version: the entry is added to exactly the version that was merged.
 
 use super::ancestor::Base;
-use super::graft::{LeftOut, graft};
+use super::graft::graft;
 use super::messages::Built;
-use super::meta::{put_meta, put_tree};
-use super::packer::Packer;
 use super::publish::{PutSession, refused_room};
-use super::{Onto, PutReport, PutRequest, SaveReport, beside, insert};
+use super::stored::Stored;
+use super::{Onto, PutReport, PutRequest, SaveReport, beside};
 use crate::error::{Error, Result};
-use crate::format::{
-    Change, Content, Extra, FrameKind, Id, Node, Root, SIDE_TIMES, Side, Sides, TimesEncoder,
-    TreeEntry, Version,
-};
+use crate::format::{Change, Content, Extra, Id, Root, SIDE_TIMES, Side, Sides, Version};
 use crate::host::saved::Notes;
+use crate::lists::has_others;
 use crate::log::{Outside, System};
-use crate::merge::{Both, Case, Clash, Merged, Step, Trees, count, merge};
-use crate::pack::{Framer, KindFrame};
-use crate::read::{Reader, TimesReader};
+use crate::merge::{Case, Clash, Merged, count, merge};
+use crate::read::Reader;
 use crate::remedy::{Note, Remedy};
 use crate::session::Published;
-use crate::tree::MetaBuilder;
 
 /// Most paths that the message of a version names.
 const TOLD_MAX: usize = 5;
@@ -36,6 +31,8 @@ type Newest = Option<(u64, Version)>;
 struct Outcome {
     root: Root,
     times: Content,
+    /// What the newest version kept of its entries, for the merged tree.
+    kept: Vec<Side>,
     merged: Merged,
 }
 
@@ -124,13 +121,14 @@ impl PutSession<'_> {
             ))
             .hint(Remedy::PutInstead));
         };
-        let as_built = || Outcome {
+        let as_built = |kept| Outcome {
             root: built.root,
             times: built.times,
+            kept,
             merged: Merged::default(),
         };
-        let Some((number, newest)) = newest else {
-            return Ok(as_built());
+        let Some(before @ (number, newest)) = newest else {
+            return Ok(as_built(Vec::new()));
         };
         let Root::Tree {
             content: their_tree,
@@ -155,16 +153,21 @@ impl PutSession<'_> {
         };
         let leaves_out = built.leaves_out() || !request.exclude.is_empty();
         if base.root == Some(their_tree) && !leaves_out {
-            return match is_emptied {
-                true => Err(emptied()),
-                false => Ok(as_built()),
-            };
+            if is_emptied {
+                return Err(emptied());
+            }
+            if !has_others(newest) || content == their_tree {
+                return Ok(as_built(Vec::new()));
+            }
+            self.make_readable(built)?;
+            let mut stored = Stored::new(self, reader, built)?;
+            let kept = stored.kept(before, &content)?;
+            stored.finish()?;
+            return Ok(as_built(kept));
         }
-        if built.is_known_in_part {
-            // The pass made more metadata than is kept in memory, so the rest is read from the store.
-            self.commit_packs()?;
-        }
+        self.make_readable(built)?;
         let mut stored = Stored::new(self, reader, built)?;
+        stored.knows_trees = has_others(newest);
         let theirs = (their_tree, their_totals);
         let (tree, merged) = merge(&mut stored, base.root.as_ref(), &(content, totals), &theirs)?;
         // Left-out entries are not deleted, and an unchanged tree lost nothing.
@@ -177,13 +180,27 @@ impl PutSession<'_> {
             (_, true) => built.times,
             _ => stored.times(&merged.steps, (&built.times, &newest.times()))?,
         };
+        let kept = match tree.0 == their_tree {
+            true => Vec::new(),
+            false => stored.kept(before, &tree.0)?,
+        };
         stored.finish()?;
         let (content, totals) = tree;
         Ok(Outcome {
             root: Root::Tree { content, totals },
             times,
+            kept,
             merged,
         })
+    }
+
+    /// Makes sure that the trees of the pass can be read.
+    fn make_readable(&self, built: &Built) -> Result<()> {
+        match built.is_known_in_part {
+            // The pass made more metadata than is kept in memory, so the rest is read from the store.
+            true => self.commit_packs(),
+            false => Ok(()),
+        }
     }
 
     /// The newest version, if the merge adds nothing to it.
@@ -327,104 +344,7 @@ impl PutSession<'_> {
     }
 }
 
-/// Trees of the store, of this pass, and of the merge.
-struct Stored<'s> {
-    session: &'s PutSession<'s>,
-    reader: &'s Reader<'s>,
-    left_out: LeftOut,
-    leaves_out: bool,
-    framer: Framer<crossbeam_channel::Sender<KindFrame>>,
-    frames: crossbeam_channel::Receiver<KindFrame>,
-}
-
-impl<'s> Stored<'s> {
-    fn new(session: &'s PutSession<'_>, reader: &'s Reader<'_>, built: &Built) -> Result<Self> {
-        let request = session.request();
-        let (sender, frames) = crossbeam_channel::unbounded();
-        let verify = request.verify_writes;
-        let left_out = LeftOut::new(request)?;
-        Ok(Self {
-            framer: Framer::new(FrameKind::Meta, request.level, verify, sender)?,
-            frames,
-            leaves_out: built.leaves_out() || left_out.has_globs(),
-            left_out,
-            session,
-            reader,
-        })
-    }
-
-    /// Writes the times of the merged tree, each from the side of its entry; for a directory of both sides, the later
-    /// one.
-    fn times(&mut self, steps: &[Step], (ours, theirs): (&Content, &Content)) -> Result<Content> {
-        let mut ours = TimesReader::new(self.reader, ours)?;
-        let mut theirs = TimesReader::new(self.reader, theirs)?;
-        let mut bytes = MetaBuilder::new(self.session.store().chunker().clone());
-        let mut encoder = TimesEncoder::new(&mut bytes.bytes);
-        let dedup = self.session.dedup();
-        let framer = &mut self.framer;
-        let mut sink = |bytes: &[u8]| put_meta(dedup, framer, bytes);
-        for step in steps {
-            let (side, count) = match step {
-                Step::PassOurs(count) => {
-                    ours.skip(*count)?;
-                    continue;
-                }
-                Step::PassTheirs(count) => {
-                    theirs.skip(*count)?;
-                    continue;
-                }
-                Step::Both => {
-                    let time = ours.next()?.max(theirs.next()?);
-                    encoder.push(time, &mut bytes.bytes);
-                    bytes.cut(&mut sink)?;
-                    continue;
-                }
-                Step::Ours(count) => (&mut ours, count),
-                Step::Theirs(count) => (&mut theirs, count),
-            };
-            for _ in 0..*count {
-                encoder.push(side.next()?, &mut bytes.bytes);
-                bytes.cut(&mut sink)?;
-            }
-        }
-        bytes.finish(&mut sink)
-    }
-
-    /// Makes what was written durable.
-    fn finish(mut self) -> Result<()> {
-        self.framer.flush()?;
-        drop(self.framer);
-        let is_dry = self.session.request().dry_run;
-        Packer::new(self.session.store(), is_dry, self.session).run(&self.frames)
-    }
-}
-
-impl Trees for Stored<'_> {
-    fn read(&self, content: &Content) -> Result<Vec<TreeEntry>> {
-        self.session.store().host().check_stop()?;
-        self.reader.tree(content)
-    }
-
-    fn write(&mut self, entries: &[TreeEntry]) -> Result<Content> {
-        let known = (self.session.store(), self.session.dedup());
-        put_tree(known, &mut self.framer, entries)
-    }
-
-    fn leaves_out(&self) -> bool {
-        self.leaves_out
-    }
-
-    fn is_left_out(&self, path: &[u8], is_dir: bool) -> bool {
-        self.left_out.has(path, is_dir)
-    }
-
-    fn both(&self, path: &[u8], ours: &Node, theirs: &Node) -> Both {
-        insert::both(self.session.request(), path, ours, theirs)
-    }
-}
-
-/// The side objects of the version: its times. Other side objects of the newest version describe its entries one by
-/// one, so they are kept only if the tree is the same.
+/// The side objects of the version: its times, and what the newest version kept of its entries.
 fn sides(outcome: &Outcome, newest: Option<&(u64, Version)>) -> Sides {
     let same = newest.filter(|(_, newest)| newest.root == outcome.root);
     let others = same
@@ -434,14 +354,16 @@ fn sides(outcome: &Outcome, newest: Option<&(u64, Version)>) -> Sides {
         kind: SIDE_TIMES.to_owned(),
         content: outcome.times,
     });
-    let all = others.cloned().chain(own);
-    all.fold(Sides::default(), Sides::with)
+    let all = others.cloned().chain(outcome.kept.iter().cloned());
+    all.chain(own).fold(Sides::default(), Sides::with)
 }
 
 /// Names the side objects of the newest version that the merged one does not have.
 fn left_behind(outcome: &Outcome, newest: Option<&(u64, Version)>) -> Option<String> {
     let (number, newest) = newest.filter(|(_, newest)| newest.root != outcome.root)?;
-    let kinds: Vec<&str> = newest.sides.others().map(|side| &*side.kind).collect();
+    let is_kept = |kind: &str| outcome.kept.iter().any(|side| side.kind == kind);
+    let kinds = newest.sides.others().map(|side| &*side.kind);
+    let kinds: Vec<&str> = kinds.filter(|kind| !is_kept(kind)).collect();
     beside::left_behind(&kinds, *number)
 }
 

@@ -17,7 +17,7 @@ use crate::format::{
     Content, FrameKind, NAME_BYTES_MAX, Node, RefName, Root, Sides, Time, Totals, TreeEntry,
     Version,
 };
-use crate::lists::{Rewrite, Step};
+use crate::lists::{Rewrite, Step, entries};
 use crate::pack::{Framer, KindFrame};
 use crate::read::Reader;
 use crate::store::Store;
@@ -294,14 +294,6 @@ fn as_before(node: &Node, before: Option<&Node>) -> Node {
             executable: *executable,
         },
         _ => node.clone(),
-    }
-}
-
-/// The number of entries of a node in depth-first order, including itself.
-fn entries(node: &Node) -> u64 {
-    match node {
-        Node::Tree { totals, .. } => totals.entries.saturating_add(1),
-        _ => 1,
     }
 }
 
