@@ -91,6 +91,9 @@ fn a_name_is_not_given_twice_nor_taken_twice() {
     ");
     env.ok(["cluster", "add", "c", "two", "--force"]);
     assert!(env.ok(["cluster", "ls"]).ends_with("/two\n"));
+    // `where` and jobs call the store of this host so.
+    let refused = env.store(["cluster", "add", "here", "one"]);
+    assert_eq!(refused.code, Some(2), "{refused}");
     env.ok(["cluster", "rm", "c"]);
     check!(env, env.store(["cluster", "rm", "c"]), @"
     exit code: 3

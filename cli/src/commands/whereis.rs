@@ -6,13 +6,10 @@ use std::ffi::OsString;
 use serde::Serialize;
 use store::{Error, ErrorKind, Id, RefSpec, Result, Store};
 
-use crate::config::clusters;
+use crate::config::clusters::{self, HERE};
 use crate::context::{Context, elsewhere};
 use crate::ui::table::Side;
 use crate::ui::{failure, names};
-
-/// The name of the selected store in the list.
-const HERE: &str = "here";
 
 /// Show which clusters have a ref: all of it, or which versions
 ///

@@ -9,6 +9,9 @@ use store::{Error, Result};
 const LABEL_BYTES_MAX: usize = 64;
 const LABEL_EXPECTED: &str = "expected letters, digits, `-` and `_`, a letter or digit first";
 
+/// What `store where` and jobs call the store of this host.
+pub(crate) const HERE: &str = "here";
+
 /// The name of a cluster or a job: never a path, never a URL.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(try_from = "String")]

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use store::{Error, ErrorKind, Result, StoreId};
 
-use crate::config::clusters::{self, Cluster, Label};
+use crate::config::clusters::{self, Cluster, HERE, Label};
 use crate::config::edit;
 use crate::context::Context;
 
@@ -44,6 +44,12 @@ struct Added<'a> {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    if args.name.to_string() == HERE {
+        return Err(Error::invalid(format!(
+            "{HERE}: `store where` and jobs call the store of this host so"
+        ))
+        .hint("choose another name"));
+    }
     let cluster = Cluster {
         url: clusters::lasting_url(&args.url)?,
         profile: args.profile.clone(),

@@ -8,13 +8,10 @@ use std::path::PathBuf;
 use store::Result;
 use store::replicate::Delete;
 
-use crate::config::clusters::Label;
+use crate::config::clusters::{HERE, Label};
 use crate::context::Context;
 use crate::context::schedule::{Unattended, Unit};
 use crate::transfer::{How, Side, Transfer};
-
-/// The name of the selected store as an end of a transfer.
-const HERE: &str = "here";
 
 /// Copy refs from one store to another; only missing chunks are sent
 ///
