@@ -89,12 +89,14 @@ fn what_is_complete_goes_into_a_ref_and_comes_out_elsewhere() {
         ["failed", "failed", "locked", "incomplete", "incomplete"]
     );
 
+    let planned = neff(&env, &["pull", "there", PROJECT, "--dry-run"], 0);
     let pulled = neff(&env, &["pull", "there", PROJECT], 0);
     assert_eq!(
         (&pulled["pulled"], &pulled["hits"]),
         (&2.into(), &0.into()),
         "{pulled}"
     );
+    assert_eq!(planned["bytes"], pulled["bytes"]);
     let there = env.path("there");
     assert_eq!(modules(&there), ["MODULE_1+d41d8cd9", "MODULE_2+d41d8cd9"]);
     for key in modules(&there) {

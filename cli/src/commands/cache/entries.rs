@@ -132,6 +132,11 @@ impl Shape {
 }
 
 impl Entry {
+    /// The bytes of its files, as far as known.
+    pub(super) fn bytes(&self) -> u64 {
+        self.parts.values().map(Part::bytes).sum()
+    }
+
     /// Sets the facts that names and sizes do not show.
     fn look_closer(&mut self, root: &Path, path: &[u8], profile: &Profile) {
         let full = root.join(OsStr::from_bytes(path));

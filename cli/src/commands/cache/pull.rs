@@ -103,6 +103,7 @@ pub(super) fn pull(
                 wanted.retain(|path, _| !cut.contains(path));
             } else {
                 report.pulled += wanted.len() as u64;
+                report.bytes += wanted.values().map(Entry::bytes).sum::<u64>();
             }
             source.pulled = wanted.len() as u64;
             here.extend(wanted);
