@@ -23,6 +23,7 @@ mod missing;
 mod resume;
 mod room;
 mod runs;
+mod same;
 mod select;
 mod surplus;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use super::same::{is_same, stays_as_long};
 use super::surplus::{dropped_there, none_in};
 use super::{Delete, RefOutcome, RefStatus, ReplicateRequest, Selection, Versions};
 use crate::error::{Error, ErrorKind, Result};
@@ -488,17 +489,6 @@ fn origin(source: StoreId, name: &RefName, number: u64, version: &Version) -> Or
             via: None,
         },
     }
-}
-
-/// Whether a version stays at least as long as another one was to.
-pub(super) fn stays_as_long(there: &Version, wanted: &Version) -> bool {
-    let is_long = |end| wanted.expires.is_some_and(|wanted| wanted <= end);
-    there.pinned || there.expires.is_none_or(is_long)
-}
-
-/// Whether two versions have the same tree, the same times and the same other side objects.
-pub(super) fn is_same(one: &Version, other: &Version) -> bool {
-    (one.root, &one.sides) == (other.root, &other.sides)
 }
 
 /// The refs of a namespace that have a version.

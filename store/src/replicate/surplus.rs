@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::select::{Ends, Selected, is_same};
+use super::same::is_same;
+use super::select::{Ends, Selected};
 use super::{Delete, RefStatus};
 use crate::error::{Error, Result};
 use crate::format::{Namespace, RefName, State};

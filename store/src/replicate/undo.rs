@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde::{Serialize, Serializer};
 
-use super::select::{is_same, stays_as_long};
+use super::same::{is_same, stays_as_long};
 use super::{Forgetful, RefStatus, ReplicateRequest, Selection, replicate};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{At, Change, LogEntry, RefName, State, Target, Version};
