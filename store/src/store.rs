@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::chunk::Chunker;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    ChunkerParams, Cut, FORMAT_KEY, Format, PACKS_PREFIX, Policy, Provenance, State, Who, log_key,
+    ChunkerParams, Cut, FORMAT_KEY, Format, Policy, Provenance, State, Who, log_key,
 };
 use crate::id::StoreId;
 use crate::index::Index;
@@ -20,6 +20,7 @@ mod checkpoints;
 mod following;
 mod last_seen;
 mod opening;
+mod packs_there;
 
 pub(crate) use last_seen::SetBack;
 use opening::{check_nothing_remains, read_format};
@@ -351,33 +352,6 @@ impl Store {
         state.features.check_writable(&log_key(state.number))
     }
 
-    /// Checks that a directory has any packs, if its log names some. If there is none, their file system is probably not
-    /// mounted: whoever took them for lost would store everything again, and give up the rest.
-    ///
-    /// # Errors
-    /// Unavailable, when there are none.
-    pub(crate) fn check_packs_there(&self, state: &State) -> Result<()> {
-        let named: u64 = (state.segments.values())
-            .map(|info| u64::from(info.packs))
-            .sum();
-        let path = self.remote.local_path(PACKS_PREFIX);
-        let Some(path) = path.filter(|_| named > state.condemned.len() as u64) else {
-            return Ok(());
-        };
-        let is_bare = match std::fs::read_dir(&path) {
-            Ok(mut entries) => entries.next().is_none(),
-            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-        };
-        if !is_bare {
-            return Ok(());
-        }
-        let path = path.display().to_string();
-        Err(Error::unavailable(format!(
-            "{path}: there are no packs, and the store has {named} of them"
-        ))
-        .hint(Remedy::PacksAway { path }))
-    }
-
     /// A sink for packs that are copied within this store.
     pub fn pack_sink(&self) -> PackSink {
         PackSink::new(Arc::clone(&self.remote), self.portions, self.provenance())
@@ -410,11 +384,6 @@ impl Store {
             self.remember(&known.state);
         }
         Ok(known)
-    }
-
-    /// Remembers a state that was read. If it cannot be made durable, who relies on it is told.
-    fn remember(&self, state: &State) {
-        drop(self.settle(state));
     }
 
     /// Problems that did not end the work, each once, in order, for the caller to report.

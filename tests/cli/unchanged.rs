@@ -109,7 +109,7 @@ fn what_is_missing_in_the_newest_version_is_stored_without_a_new_one() {
     let packs = env.path("home/.local/share/store/packs");
     std::fs::remove_dir_all(&packs).unwrap();
     std::fs::create_dir(&packs).unwrap();
-    assert_eq!(env.store(["repair"]).code, Some(6));
+    assert_eq!(env.store(["repair", "--accept-loss"]).code, Some(6));
     let report = put(&env, &[]);
     assert_eq!(
         (&report["version"], &report["unchanged"]),

@@ -163,10 +163,10 @@ fn attempt(
     request: RepairRequest,
     progress: &dyn Progress,
 ) -> Result<Option<RepairReport>> {
-    if !request.accept_loss {
-        store.check_packs_there(&store.state()?)?;
-    }
     let survey = survey(store, request, progress)?;
+    if !request.accept_loss {
+        store.check_packs_there(&survey.view.state)?;
+    }
     let mut report = RepairReport {
         findings: survey.report.findings.clone(),
         segments_dropped: survey.broken.clone(),

@@ -187,6 +187,14 @@ impl Store {
         Some(index.packs().map(|pack| pack.id).collect())
     }
 
+    /// Remembers a state that was read, if this host remembers anything. If it cannot be made durable, who relies on it
+    /// is told.
+    pub(super) fn remember(&self, state: &State) {
+        if self.path_of_last_seen().is_some() {
+            drop(self.settle(state));
+        }
+    }
+
     /// Whether this host has not seen the newest entry of `state` yet, as far as it knows.
     fn is_news(&self, state: &State) -> bool {
         let is_news = |seen: Seen| seen.number < state.number || seen.is_given_up(state);
