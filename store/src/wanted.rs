@@ -48,6 +48,15 @@ impl Wanted {
         }
     }
 
+    /// Whether a path would be wanted if a tree had it. A directory may have to be there for what is in it.
+    pub(crate) fn selects(&self, path: &[u8], is_dir: bool) -> bool {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let mut above = ends.filter_map(|(end, _)| path.get(..end));
+        let is_excluded = above.any(|above| self.exclude.is_match(above, true))
+            || self.exclude.is_match(path, is_dir);
+        !is_excluded && (is_dir || self.includes(path, false))
+    }
+
     /// Refuses globs that leave nothing of a tree that has entries.
     ///
     /// # Errors

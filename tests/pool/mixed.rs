@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use crate::records::{is_told_settled, killed, records, version, versions};
-use crate::world::{REF, World, assert_same, conflicting, set_mode, shell};
+use crate::world::{REF, World, assert_same, conflicting, files_below, set_mode, shell};
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
@@ -160,4 +160,49 @@ fn a_changed_file_that_a_job_brings_back_itself_has_its_own_time() {
     let time = |path: &str| fs::metadata(world.path(path)).unwrap().mtime();
     assert_eq!(time("back/a"), time("out/a"));
     assert_eq!(time("back/b"), time("source-2/b"));
+}
+
+#[test]
+fn what_is_of_no_known_version_is_no_change_of_a_job() {
+    let world = versions(336, &[&["a", "b", "c", "deep/d"]]);
+    world.make("out", &[]);
+    world.write("out/added", 10);
+    // Others change one and delete two; then the record is lost.
+    version(&world, 2, &["a", "c"]);
+    let made = files_below(&world.pool().join("made"));
+    for record in made.iter().filter(|path| !path.ends_with("at")) {
+        fs::write(record, "lost").unwrap();
+    }
+    let out = |name: &str| world.path(&format!("out/{name}"));
+    // A copy has no inode of a pool that would tell where it is from.
+    for name in ["b", "deep/d"] {
+        fs::copy(world.path("source-1").join(name), world.path("copy")).unwrap();
+        fs::rename(world.path("copy"), out(name)).unwrap();
+    }
+    let report = world.partly(REF, "out", &[]);
+    let unknown: Vec<String> = conflicting(&report)
+        .into_iter()
+        .map(|(path, _)| path)
+        .collect();
+    assert_eq!(unknown, ["added", "b", "deep"]);
+    world.write("out/new", 20);
+    fs::remove_file(out("c")).unwrap();
+    for _ in 0..2 {
+        let saved = world.env.store(["save", "out"]);
+        assert_eq!(saved.code, Some(6), "{saved}");
+        for path in &unknown {
+            let told = format!("{path}: not saved: the record of the tree was lost");
+            assert!(saved.stderr.contains(&told), "{saved}");
+        }
+        let listed = world.env.ok(["ls", REF]);
+        let is_there = |name: &str| listed.lines().any(|line| line.trim_end().ends_with(name));
+        assert!(is_there("new") && is_there("a"), "{listed}");
+        for name in ["added", "b", "c", "deep/"] {
+            assert!(!is_there(&format!(" {name}")), "{name}: {listed}");
+        }
+    }
+    // Set right, it is known again what a job does.
+    world.make("out", &["--exact"]);
+    world.write("out/more", 20);
+    world.env.ok(["save", "out"]);
 }

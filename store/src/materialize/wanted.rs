@@ -347,4 +347,8 @@ impl Wants for Wanted<'_> {
             None => Ok(()),
         }
     }
+
+    fn selects(&self, path: &[u8], is_dir: bool) -> bool {
+        self.filter.selects(path, is_dir)
+    }
 }

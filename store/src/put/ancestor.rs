@@ -114,6 +114,43 @@ pub(super) fn made(store: &Store, request: &PutRequest) -> Option<Made> {
     is_of(&mark, store, request).then(|| Made::from(&mark))
 }
 
+/// The paths of the source of which nobody knows whether a version or a job made them: the record of its tree was lost.
+/// They are no changes of a job until that is known.
+///
+/// # Errors
+/// When the record cannot be read.
+pub(super) fn unknown_paths(store: &Store, request: &PutRequest) -> Result<Vec<Vec<u8>>> {
+    let root = super::scan::resolved(&request.source)?;
+    let marked = marked(&request.pools, &root).filter(|(_, mark)| is_of(mark, store, request));
+    let Some((pool, mark)) = marked.filter(|(_, mark)| mark.kept != Some(false)) else {
+        return Ok(Vec::new());
+    };
+    let mut paths = Vec::new();
+    let mut path: Vec<Vec<u8>> = Vec::new();
+    let Some(record) = record(pool, &mark)? else {
+        return Ok(paths);
+    };
+    let mut list = ListReader::<Thing>::new(record)?;
+    while let Some((level, name, thing)) = list.next()? {
+        path.truncate(level.saturating_sub(1));
+        path.push(name);
+        if thing == Thing::Left {
+            paths.push(path.join(&b'/'));
+        }
+    }
+    Ok(paths)
+}
+
+/// The settled record of a tree, if it is there and right.
+fn record(pool: &Pool, mark: &Mark) -> Result<Option<File>> {
+    let Some(name) = &mark.record else {
+        return Ok(None);
+    };
+    let file = pool.record(&mark.path(), name)?;
+    let is_right = |file: &File| checksum(file).is_ok_and(|sum| sum.is_some());
+    Ok(file.filter(is_right))
+}
+
 /// Begins a list of what the source is, which is kept together with what it was made from.
 pub(super) fn listing(store: &Store, request: &PutRequest) -> Result<Option<Listing>> {
     if request.dry_run {
@@ -200,15 +237,7 @@ fn of_version(state: &State, request: &PutRequest, number: u64) -> Result<Base> 
 
 fn of_mark(reader: &Reader<'_>, pool: &Pool, mark: &Mark) -> Result<Base> {
     check_is_root(mark)?;
-    let path = mark.path();
-    let record = || -> Result<Option<File>> {
-        let Some(name) = &mark.record else {
-            return Ok(None);
-        };
-        let file = pool.record(&path, name)?;
-        let is_right = |file: &File| checksum(file).is_ok_and(|sum| sum.is_some());
-        Ok(file.filter(is_right))
-    };
+    let record = || record(pool, mark);
     let is_whole = mark.include.is_empty() && mark.exclude.is_empty();
     // A path that a job had changed and that was kept comes from an earlier version; the record knows its original
     // bytes.

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use super::PutReport;
 use super::ties::Tie;
-use crate::error::Error;
+use super::{PutReport, PutRequest};
+use crate::error::{Error, Result};
 use crate::format::{Content, Root, Side, Time, Version, Xattrs};
 use crate::host::saved::Listing;
 use crate::host::stat_cache::StatCacheWriter;
@@ -135,6 +135,26 @@ impl Built {
     /// Whether anything in the source is missing from what was built.
     pub(super) fn leaves_out(&self) -> bool {
         self.has_left_out || !self.report.skipped.is_empty()
+    }
+
+    /// Checks that not everything was left out.
+    pub(super) fn check_has_files(&self, request: &PutRequest) -> Result<()> {
+        let PutReport {
+            files,
+            symlinks,
+            skipped,
+            ..
+        } = &self.report;
+        if files + symlinks > 0 || skipped.is_empty() {
+            return Ok(());
+        }
+        let left_out = skipped.iter().map(|(_, error)| error.to_string());
+        Err(Error::partial(format!(
+            "{}: everything in {} was left out, so that nothing is left to be stored",
+            request.target,
+            request.source.display()
+        ))
+        .list(left_out))
     }
 }
 

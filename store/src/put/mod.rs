@@ -39,7 +39,9 @@ mod ties;
 mod tracks;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -48,6 +50,7 @@ use jiff::Timestamp;
 use crate::error::{Error, Result};
 use crate::format::{Content, Extra, Id, Keep, RefName};
 use crate::host::pool::Pool;
+use crate::host::walk::Globs;
 use crate::log::{Outside, System};
 use crate::merge::{Clash, Counts};
 use crate::profile::{LinkOptions, ProfileOptions};
@@ -57,7 +60,7 @@ use crate::remedy::{Note, Remedy};
 use crate::retry::{Headway, VAIN_MAX};
 use crate::store::{Store, View};
 
-use ancestor::{Base, base, check_whole, listing, made, turn};
+use ancestor::{Base, base, check_whole, listing, made, turn, unknown_paths};
 use dedup::Dedup;
 use near::Finder;
 use pipeline::pipeline;
@@ -351,6 +354,31 @@ fn attempt(
 ) -> Result<Option<PutReport>> {
     store.check_writable(&view.state)?;
     store.check_packs_there(&view.state)?;
+    let unknown = match request.onto {
+        Onto::Merge(Ancestor::Known | Ancestor::KnownOrNothing) => unknown_paths(store, request)?,
+        _ => Vec::new(),
+    };
+    if !unknown.is_empty() {
+        let known = request.without(&unknown)?;
+        let report = attempt_known(store, &known, progress, passes, view)?;
+        return Ok(report.map(|mut report| {
+            report
+                .skipped
+                .extend(unknown.iter().map(|path| of_unknown(path)));
+            report
+        }));
+    }
+    attempt_known(store, request, progress, passes, view)
+}
+
+/// Makes one pass over a source of which is known what a job changed.
+fn attempt_known(
+    store: &Store,
+    request: &PutRequest,
+    progress: &dyn Progress,
+    passes: &Passes,
+    view: View,
+) -> Result<Option<PutReport>> {
     let reader = Reader::at(store, view.clone());
     let base = match request.onto {
         Onto::Merge(ancestor) => Some(base(&reader, request, ancestor)?),
@@ -380,4 +408,27 @@ fn attempt(
         Err(error) if store.host().check_stop().is_err() => Err(session.interrupted(error)),
         built => session.commit(built?, base.as_ref(), &reader),
     }
+}
+
+impl PutRequest {
+    /// The request without these paths.
+    fn without(&self, paths: &[Vec<u8>]) -> Result<Self> {
+        let mut request = self.clone();
+        for path in paths {
+            let text = std::str::from_utf8(path).map_err(|_| of_unknown(path).1)?;
+            request.exclude.push(format!("/{}", Globs::escape(text)));
+        }
+        Ok(request)
+    }
+}
+
+/// A path that is not saved, since it may be of any version.
+fn of_unknown(path: &[u8]) -> (PathBuf, Error) {
+    let path = PathBuf::from(OsStr::from_bytes(path));
+    let error = Error::conflict(format!(
+        "{}: not saved: the record of the tree was lost, so that nobody knows whether a job made it or an earlier version",
+        path.display()
+    ))
+    .hint(Remedy::MaterializeExactly);
+    (path, error)
 }

@@ -136,7 +136,7 @@ impl<'p> PutSession<'p> {
             check()?;
         }
         if self.request.needs_files {
-            self.check_has_files(&built)?;
+            built.check_has_files(self.request)?;
         }
         if let Some(base) = base {
             let is_mended = !self.request.dry_run && self.mend(&reader.view().state)?;
@@ -201,26 +201,6 @@ impl<'p> PutSession<'p> {
                 .push(format!("{error}: the next put from here reads every file").into());
         }
         Ok(Some(report))
-    }
-
-    /// Checks that not everything was left out.
-    fn check_has_files(&self, built: &Built) -> Result<()> {
-        let PutReport {
-            files,
-            symlinks,
-            skipped,
-            ..
-        } = &built.report;
-        if files + symlinks > 0 || skipped.is_empty() {
-            return Ok(());
-        }
-        let left_out = skipped.iter().map(|(_, error)| error.to_string());
-        Err(Error::partial(format!(
-            "{}: everything in {} was left out, so that nothing is left to be stored",
-            self.request.target,
-            self.request.source.display()
-        ))
-        .list(left_out))
     }
 
     /// Whether packs that this pass relied on were missing or damaged, so that another pass has to store their content.

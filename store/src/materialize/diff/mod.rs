@@ -40,6 +40,8 @@ pub(super) trait Wants {
     fn enter(&mut self) -> Result<()>;
     /// Skips that directory.
     fn skip(&mut self) -> Result<()>;
+    /// Whether a path would be wanted if the version had it.
+    fn selects(&self, path: &[u8], is_dir: bool) -> bool;
 }
 
 /// What is on the disk.
@@ -305,10 +307,15 @@ impl<'d> Diff<'d> {
                 self.count(&wanted);
                 self.wanted(wanted, found, &candidates)
             }
-            (None, Some(found)) if candidates.is_added => {
-                self.unwanted(&found, &Candidates::default())
+            (None, Some(found)) => {
+                // What a job added and saved is in the version, if it is only not selected. If it is, somebody removed
+                // it from there since.
+                let path = || self.path.join(&b'/');
+                match candidates.is_added && !self.wants.selects(&path(), found.is_dir()) {
+                    true => self.unwanted(&found, &Candidates::default()),
+                    false => self.unwanted(&found, &candidates),
+                }
             }
-            (None, Some(found)) => self.unwanted(&found, &candidates),
             (None, None) => {
                 self.path.pop();
                 Ok(())

@@ -108,6 +108,10 @@ impl Wants for World<'_> {
     fn skip(&mut self) -> Result<()> {
         Ok(())
     }
+
+    fn selects(&self, _path: &[u8], _is_dir: bool) -> bool {
+        false
+    }
 }
 
 impl Lies for World<'_> {
