@@ -141,6 +141,13 @@ fn an_s3_door_without_keys_is_closed_by_the_first_token() {
         !told.contains("tokens.json"),
         "no places of this host: {told}"
     );
+    let told = server.get("/project/demo/api/models");
+    let text = String::from_utf8_lossy(&told.body).into_owned();
+    assert_eq!(told.status, 503, "{text}");
+    assert!(
+        text.contains("cannot read its tokens") && !text.contains("tokens.json"),
+        "{text}"
+    );
     fs::remove_file(&file).unwrap();
     assert_eq!(asked().0, 200);
     assert_eq!(server.stop(), Some(0));

@@ -97,6 +97,12 @@ impl Fault {
         )
     }
 
+    /// The server cannot read its tokens. Where they are is told in the access log only.
+    pub(super) fn no_tokens(error: &Error) -> Self {
+        let told = "the server cannot read its tokens: its log says why";
+        Self::later(told).because(error.to_string())
+    }
+
     /// The path is unknown.
     pub(crate) fn no_route() -> Self {
         Self::new(

@@ -311,7 +311,7 @@ impl Door for Hub {
         let authorization = authorization.map(|value| value.to_str().unwrap_or_default());
         let caller = match self.tokens.caller(authorization) {
             Ok(caller) => caller,
-            Err(error) => return Fault::from(error).into(),
+            Err(error) => return Fault::no_tokens(&error).into(),
         };
         if let Some(why) = caller.refusal(head) {
             return Fault::forbidden(why).into();

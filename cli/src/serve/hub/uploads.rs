@@ -79,11 +79,14 @@ impl Hub {
                 fields.insert("error".to_owned(), json!({"code": 422, "message": message}));
             } else if there.is_none() {
                 let id = repo.named.id.as_str();
-                let signature = self.tokens.sign(
-                    by,
-                    &request.namespace,
-                    &format!("{id} {oid} {size} {until}"),
-                )?;
+                let signature = self
+                    .tokens
+                    .sign(
+                        by,
+                        &request.namespace,
+                        &format!("{id} {oid} {size} {until}"),
+                    )
+                    .map_err(|error| Fault::no_tokens(&error))?;
                 let signature = signature.ok_or_else(Fault::wrong_token)?;
                 let upload = format!(
                     "{place}/lfs-upload/{oid}?size={size}&until={until}&by={}&signature={signature}",
@@ -114,7 +117,10 @@ impl Hub {
             u64::try_from(size).map_err(|_| Fault::forbidden("no upload was announced here"))?;
         let by = text::value(&request.query, "by").unwrap_or_default();
         let about = format!("{} {oid} {size} {until}", id.as_str());
-        let expected = self.tokens.sign(by, &request.namespace, &about)?;
+        let expected = self
+            .tokens
+            .sign(by, &request.namespace, &about)
+            .map_err(|error| Fault::no_tokens(&error))?;
         let signature = text::value(&request.query, "signature").unwrap_or_default();
         let is_signed = expected.is_some_and(|expected| {
             crate::serve::tokens::is_equal(signature.as_bytes(), expected.as_bytes())
