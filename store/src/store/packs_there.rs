@@ -6,8 +6,8 @@ use crate::format::{PACKS_PREFIX, State};
 use crate::remedy::Remedy;
 
 impl Store {
-    /// DESIGN, writer 17: checks that a directory has any packs, if its log names some. If there is none, their file system is probably not
-    /// mounted: whoever took them for lost would store everything again, and give up the rest.
+    /// DESIGN, writer 17: checks that a directory has any packs, if its log names some. If there is none, their file
+    /// system is probably not mounted: whoever took them for lost would store everything again, and give up the rest.
     ///
     /// # Errors
     /// Unavailable, when there are none.
