@@ -62,7 +62,7 @@ fn credentials_are_found_wherever_they_stand() {
             "keys.sh",
             format!("AZURE_STORAGE_KEY={}==\n", &word.repeat(3)[..86]),
         ),
-        ("rc", format!("//registry.npmjs.org/:_authToken={word}\n")),
+        ("rc", format!("//npm.example/:_authToken={word}\n")),
         (
             ".modal.toml",
             "[me]\ntoken_secret = \"as-kT9vX2mQ4w\"\n".to_owned(),

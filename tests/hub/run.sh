@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# hub [VERSION...]       clients of Hugging Face, unmodified, from PyPI and crates.io, read and write through `store serve`
+# hub [VERSION...]       clients of Hugging Face, unmodified, from PyPI and by cargo, read and write through `store serve`
 # The environments of tests/clients. A hub of our own and the server on loopback, dummy tokens. What is missing fails the suite.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -406,7 +406,7 @@ mod tests {
             ),
             (format!("AZURE_STORAGE_KEY: {}==", lot(86)), "Azure"),
             (
-                format!("//registry.npmjs.org/:_authToken={}", lot(24)),
+                format!("//npm.example/:_authToken={}", lot(24)),
                 "package index",
             ),
         ]);
