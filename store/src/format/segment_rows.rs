@@ -342,6 +342,14 @@ pub(super) fn place_of(id: &ChunkId, bits: u8) -> usize {
     usize::try_from(place).unwrap_or(usize::MAX)
 }
 
+/// Returns where among the `count` entries of its bucket an id lies that is a hash: by the bits behind the first `bits`.
+pub(super) fn share_of(id: &ChunkId, bits: u8, count: usize) -> usize {
+    let [a, b, c, d, e, f, g, h, ..] = id.0;
+    let behind = u64::from_be_bytes([a, b, c, d, e, f, g, h]) << bits;
+    let share = (u128::from(behind) * count as u128) >> u64::BITS;
+    usize::try_from(share).unwrap_or_default()
+}
+
 pub(super) fn too_many(what: &str) -> String {
     format!("{what}: expected at most {SEGMENT_CHUNKS_MAX}, found more")
 }
