@@ -21,7 +21,7 @@ use crate::config::clusters::{Cluster, Label};
 use crate::config::jobs::Job;
 use crate::config::layouts::Layout;
 use crate::connect::Profile;
-use crate::ui::human::{Percent, Span};
+use crate::ui::human::{Life, Percent, Span, Versions};
 use crate::ui::{remedy, suggest};
 
 /// The content of `config.toml`.
@@ -88,11 +88,11 @@ pub(crate) struct Gc {
 pub(crate) struct Keep {
     /// The pattern of refs, like `project/*`.
     pub(crate) refs: String,
-    pub(crate) last: Option<usize>,
-    pub(crate) within: Option<Span>,
-    pub(crate) daily: Option<usize>,
-    pub(crate) weekly: Option<usize>,
-    pub(crate) monthly: Option<usize>,
+    pub(crate) last: Option<Versions>,
+    pub(crate) within: Option<Life>,
+    pub(crate) daily: Option<Versions>,
+    pub(crate) weekly: Option<Versions>,
+    pub(crate) monthly: Option<Versions>,
     /// Stored bytes that each namespace may take.
     pub(crate) quota: Option<Limit>,
 }
@@ -110,14 +110,15 @@ impl Config {
 
 impl From<&Keep> for Scope {
     fn from(keep: &Keep) -> Self {
+        let count = |versions: Option<Versions>| versions.map(|Versions(count)| count);
         Self {
             pattern: Pattern::new(keep.refs.clone()),
             rules: Rules {
-                keep_last: keep.last,
-                keep_within_secs: keep.within.map(|span| span.0.as_secs()),
-                keep_daily: keep.daily,
-                keep_weekly: keep.weekly,
-                keep_monthly: keep.monthly,
+                keep_last: count(keep.last),
+                keep_within_secs: keep.within.map(|Life(time)| time.as_secs()),
+                keep_daily: count(keep.daily),
+                keep_weekly: count(keep.weekly),
+                keep_monthly: count(keep.monthly),
             },
             quota_bytes: keep.quota.map(|size| size.0),
             extra: Extra::new(),

@@ -9,16 +9,19 @@ fn a_policy_that_nobody_means_is_refused() {
     for (words, why) in [
         (["--quota", "500"], "500 B is less than one version takes"),
         (["--quota", "0"], "0 B is less than one version takes"),
-        (["--last", "0"], "last 0 keeps nothing"),
-        (["--within", "0d"], "within 0 keeps nothing"),
-        (["--weekly", "0"], "weekly 0 keeps nothing"),
+        (["--last", "0"], "0 keeps nothing"),
+        (["--within", "0d"], "0 keeps nothing"),
+        (["--weekly", "0"], "0 keeps nothing"),
     ] {
         let refused = env.store(["policy", "keep", "project/*"].iter().chain(&words));
         assert_eq!(refused.code, Some(2), "{refused}");
         assert!(refused.stderr.contains(why), "{refused}");
     }
-    let refused = env.store(["gc", "--keep-last", "0", "--keep-weekly", "0"]);
-    assert_eq!(refused.code, Some(2), "{refused}");
+    for rule in ["--keep-last", "--keep-within", "--keep-weekly"] {
+        let refused = env.store(["gc", rule, "0"]);
+        assert_eq!(refused.code, Some(2), "{refused}");
+        assert!(refused.stderr.contains("0 keeps nothing"), "{refused}");
+    }
     for words in [["policy", "max-size", "20"], ["gc", "--max-size", "20"]] {
         let refused = env.store(words);
         assert_eq!(refused.code, Some(2), "{refused}");
@@ -37,6 +40,22 @@ fn a_policy_that_nobody_means_is_refused() {
             "{refused}"
         );
     }
+    // In a file, too: of a policy, and of the configuration, which every collection of this host would follow.
+    for rule in ["last = 0", "within = \"0\"", "daily = 0", "monthly = 0"] {
+        let text = format!("[[keep]]\nrefs = \"*\"\n{rule}\n");
+        env.write("policy.toml", &text);
+        env.write("home/.config/store/config.toml", &text);
+        for words in [&["policy", "set", "policy.toml"][..], &["gc"]] {
+            let refused = env.store(words);
+            assert_eq!(refused.code, Some(2), "{refused}");
+            let why = ": 0 keeps nothing";
+            assert!(
+                refused.stderr.contains(why) && refused.stderr.contains("line 3"),
+                "{refused}"
+            );
+        }
+    }
+    std::fs::remove_file(env.path("home/.config/store/config.toml")).unwrap();
     // As from a command that failed before a pipe. What removes all rules says so.
     for text in ["", "\n# nothing\n"] {
         env.write("policy.toml", text);

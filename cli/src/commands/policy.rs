@@ -55,23 +55,23 @@ struct KeepArgs {
     refs: String,
 
     /// The newest N versions of each ref
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = human::parse_versions)]
     last: Option<usize>,
 
     /// Versions younger than this, like 30d
-    #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
+    #[arg(long, value_name = "TIME", value_parser = human::parse_life)]
     within: Option<Duration>,
 
     /// The newest version of each of the last N days that have one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = human::parse_versions)]
     daily: Option<usize>,
 
     /// The newest version of each of the last N weeks that have one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = human::parse_versions)]
     weekly: Option<usize>,
 
     /// The newest version of each of the last N months that have one
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = human::parse_versions)]
     monthly: Option<usize>,
 
     /// How many stored bytes each namespace may take, like 5TB
@@ -167,32 +167,12 @@ fn scope(args: &KeepArgs) -> Result<Scope> {
             ),
         );
     }
-    let scope = Scope {
+    Ok(Scope {
         pattern: Pattern::new(args.refs.clone()),
         rules,
         quota_bytes: args.quota,
         extra: Extra::new(),
-    };
-    check(&scope)?;
-    Ok(scope)
-}
-
-/// Refuses rules that keep nothing.
-fn check(scope: &Scope) -> Result<()> {
-    let refs = scope.pattern.as_str();
-    let rules = &scope.rules;
-    let zero = [
-        ("last", rules.keep_last == Some(0)),
-        ("within", rules.keep_within_secs == Some(0)),
-        ("daily", rules.keep_daily == Some(0)),
-        ("weekly", rules.keep_weekly == Some(0)),
-        ("monthly", rules.keep_monthly == Some(0)),
-    ];
-    if let Some((rule, _)) = zero.iter().find(|(_, is_zero)| *is_zero) {
-        return Err(Error::invalid(format!("{refs}: {rule} 0 keeps nothing"))
-            .hint("leave the rule out; `store rm` drops versions"));
-    }
-    Ok(())
+    })
 }
 
 /// Replaces the scope with the same pattern in place, else adds one.
@@ -240,10 +220,8 @@ fn read(file: &Path) -> Result<Policy> {
         return Err(Error::invalid(format!("{what}: says nothing"))
             .hint("`store policy clear` removes the policy"));
     }
-    let keep: Vec<Scope> = text.keep.iter().map(Scope::from).collect();
-    keep.iter().try_for_each(check)?;
     Ok(Policy {
-        keep,
+        keep: text.keep.iter().map(Scope::from).collect(),
         bytes_max: text.max_size.map(|size| size.0),
         extra: Extra::new(),
     })

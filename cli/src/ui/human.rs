@@ -109,14 +109,20 @@ pub(crate) fn parse_limit(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A time to live. Rejects zero, which would keep nothing.
+/// How long something is kept. Rejects less than a second, which would keep nothing.
 pub(crate) fn parse_life(text: &str) -> Result<Duration, String> {
     match parse_span(text)? {
-        Duration::ZERO => {
+        time if time.as_secs() == 0 => {
             Err("0 keeps nothing: say how long, like 30d, or leave it out".to_owned())
         }
         time => Ok(time),
     }
+}
+
+/// How many versions are kept. Rejects zero, which would keep nothing.
+pub(crate) fn parse_versions(text: &str) -> Result<usize, String> {
+    let count: u64 = (text.parse()).map_err(|_| "expected a number of versions".to_owned())?;
+    Versions::try_from(count).map(|Versions(count)| count)
 }
 
 /// A time from `90s`, `30m`, `12h`, `30d`, `8w`, `1y` (365 days), or from several units, like `1h30m`, `2 days, 6 hours`
@@ -172,6 +178,35 @@ impl TryFrom<String> for Span {
 
     fn try_from(text: String) -> Result<Self, String> {
         parse_span(&text).map(Self)
+    }
+}
+
+/// How long something is kept, as people write it.
+#[derive(Clone, Copy, Debug, serde::Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub(crate) struct Life(pub(crate) Duration);
+
+impl TryFrom<String> for Life {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        parse_life(&text).map(Self)
+    }
+}
+
+/// How many versions are kept; never none.
+#[derive(Clone, Copy, Debug, serde::Deserialize, PartialEq, Eq)]
+#[serde(try_from = "u64")]
+pub(crate) struct Versions(pub(crate) usize);
+
+impl TryFrom<u64> for Versions {
+    type Error = String;
+
+    fn try_from(count: u64) -> Result<Self, String> {
+        match count {
+            0 => Err("0 keeps nothing: leave the rule out; `store rm` drops versions".to_owned()),
+            count => Ok(Self(usize::try_from(count).unwrap_or(usize::MAX))),
+        }
     }
 }
 

@@ -65,23 +65,23 @@ struct Retention {
     refs: String,
 
     /// Keep the newest N versions of each ref
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = human::parse_versions)]
     keep_last: Option<usize>,
 
     /// Keep versions younger than this, like 30d
-    #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
+    #[arg(long, value_name = "TIME", value_parser = human::parse_life)]
     keep_within: Option<Duration>,
 
     /// Keep the newest version of each of the last N days that have one
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = human::parse_versions)]
     keep_daily: Option<usize>,
 
     /// Keep the newest version of each of the last N weeks that have one
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = human::parse_versions)]
     keep_weekly: Option<usize>,
 
     /// Keep the newest version of each of the last N months that have one
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = human::parse_versions)]
     keep_monthly: Option<usize>,
 
     /// Drop versions until the rest fits, those unused for longest first. Pinned versions stay, and so do the newest of
@@ -122,15 +122,6 @@ struct Limits {
     /// Stop cleanly after this long; the next run continues
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     time_limit: Option<Duration>,
-}
-
-/// Parses a count. A rule that keeps nothing is refused.
-fn at_least_one(text: &str) -> std::result::Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("0 keeps nothing: leave the rule out, `store rm` drops versions".to_owned()),
-        Ok(count) => Ok(count),
-        Err(_) => Err("expected a number of versions".to_owned()),
-    }
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
