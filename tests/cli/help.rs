@@ -191,6 +191,15 @@ fn names_of_what_there_is_are_completed() {
         env.ok(["put", "in", name]);
     }
     env.ok(["put", "in", "project/a/one", "--always"]);
+    // A shell would run what is in these names.
+    for name in [
+        "project/a/$(touch x)",
+        "project/a/t;x",
+        "project/a/`x`",
+        "project/a/a b",
+    ] {
+        env.ok(["put", "in", name]);
+    }
     env.ok(["init", "there"]);
     env.ok(["put", "in", "project/far/x", "--store", "there"]);
     env.write(

@@ -105,12 +105,19 @@ fn candidates(kind: Kind, typed: &OsStr) -> Vec<CompletionCandidate> {
     let (sender, answer) = mpsc::channel();
     std::thread::spawn(move || {
         let values = values(kind, &typed).unwrap_or_default();
-        let fitting = values.into_iter().filter(|value| value.starts_with(&typed));
+        let fitting = (values.into_iter())
+            .filter(|value| value.starts_with(&typed) && value.chars().all(is_plain));
         // The send fails if the wait timed out.
         drop(sender.send(fitting.collect::<Vec<_>>()));
     });
     let values = answer.recv_timeout(PATIENCE).unwrap_or_default();
     values.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// Whether no shell gives the character a meaning. Bash inserts candidates as they are, and whoever may write to a store
+/// chooses the names of refs; other names are typed, in quotes.
+fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || "/._-@:+=,".contains(c)
 }
 
 fn values(kind: Kind, typed: &str) -> Result<Vec<String>> {
