@@ -65,7 +65,12 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         [] => vec![Pattern::new("*")],
         some => some.to_vec(),
     };
-    let expires = args.expires.map(|span| Timestamp::now() + span);
+    let end = |span| {
+        Timestamp::now().checked_add(span).map_err(|source| {
+            Error::invalid("--expires: it ends later than times can say").because(source)
+        })
+    };
+    let expires = args.expires.map(end).transpose()?;
     let (mut token, text) = Token::new(args.name.clone(), args.role, namespaces, expires)?;
     token.upstream = args.upstream;
     all.push(token);

@@ -97,6 +97,9 @@ fn check_setting(service: Service, url: &str, name: &str, value: &str) -> Result
                 .hint("the names are those of the environment's variables, in small letters"),
         );
     }
+    if let Some(why) = unusable(name, value) {
+        return Err(Error::invalid(format!("{url}: setting {name}: {why}")));
+    }
     if !is_address(name) {
         return Ok(());
     }
@@ -108,11 +111,30 @@ fn check_setting(service: Service, url: &str, name: &str, value: &str) -> Result
             "{url}: setting {name} must not hold credentials"
         ))
         .hint("access keys and tokens have settings of their own")),
-        Some(host) if !host.is_empty() => Ok(()),
+        Some(host) if !host.is_empty() && is_url(value) => Ok(()),
         _ => Err(Error::invalid(format!(
             "{url}: setting {name}: expected http://host or https://host"
         ))),
     }
+}
+
+/// Why a value can be part of no request. Those of a variable that was filled by `echo` end with a newline.
+fn unusable(name: &str, value: &str) -> Option<&'static str> {
+    let spelled = spelled(name);
+    let is_of_host = |word: &str| spelled.contains(word);
+    if ["file", "path", "google"].into_iter().any(is_of_host) {
+        return None;
+    }
+    if value.trim() != value {
+        return Some("begins or ends with a blank or a newline, which is no part of it");
+    }
+    let is_plain = value.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    (!is_plain).then_some("has characters that no setting has")
+}
+
+/// Whether both libraries that take endpoints apart take this one.
+fn is_url(value: &str) -> bool {
+    value.parse::<hyper::Uri>().is_ok() && reqwest::Url::parse(value).is_ok()
 }
 
 /// Returns the certificates that are trusted in addition to the host's.
@@ -256,7 +278,7 @@ fn wrong_setting(
         |name: &&str| built(service, bucket, options, &settings.without(name), &alive).is_ok();
     let what = match settings.names().find(fits) {
         Some(name) => format!("{url}: setting {name} is not understood"),
-        None => format!("{url}: the settings do not make a whole"),
+        None => format!("{url}: the settings are incomplete"),
     };
     Error::invalid(what)
         .hint("see the variables of the environment, or the profile in the configuration")

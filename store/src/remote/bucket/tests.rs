@@ -163,6 +163,33 @@ fn a_wrong_setting_is_named_without_its_value() {
         ),
         (
             "aws_endpoint_url",
+            "http://host:99999",
+            ": expected http://host",
+        ),
+        ("aws_endpoint_url", "http://[::1", ": expected http://host"),
+        ("aws_endpoint_url", "http://ho<st", ": expected http://host"),
+        (
+            "aws_endpoint_url",
+            "http://host ",
+            ": begins or ends with a blank",
+        ),
+        (
+            "aws_region",
+            "cGxhbnRlZHNlY3JldA==\n",
+            ": begins or ends with a blank",
+        ),
+        (
+            "aws_region",
+            "\u{e9}",
+            ": has characters that no setting has",
+        ),
+        (
+            "aws_session_token",
+            "cGxhbnRlZ\tHNlY3JldA==",
+            ": has characters",
+        ),
+        (
+            "aws_endpoint_url",
             "http://user:cGxhbnRlZHNlY3JldA==@host",
             " must not hold credentials",
         ),
