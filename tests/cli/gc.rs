@@ -298,7 +298,7 @@ fn a_dry_run_is_nothing_to_run_unattended() {
             let refused = env.store([verb, &["-n", option]].concat());
             assert_eq!(refused.code, Some(2), "{refused}");
             assert!(
-                refused.stdout.is_empty() && refused.stderr.contains("hint: leave it away"),
+                refused.stdout.is_empty() && refused.stderr.contains("hint: leave it out"),
                 "{refused}"
             );
         }
@@ -337,6 +337,19 @@ fn units_and_crontabs_run_the_same_command() {
     assert!(service.contains(&expected), "{service}");
     let timer = std::fs::read_to_string(env.path("units/store-gc.timer")).unwrap();
     assert!(timer.contains("\nOnCalendar=hourly\n"), "{timer}");
+    // Not over those of another store, nor over what somebody has edited; the same ones may be written again.
+    env.ok(["gc", "--systemd", "units", "--store", "near"]);
+    env.ok(["init", "other"]);
+    let refused = env.store(["gc", "--systemd", "units", "--store", "other"]);
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert!(
+        refused
+            .stderr
+            .contains("units/store-gc.service: is there already"),
+        "{refused}"
+    );
+    let kept = std::fs::read_to_string(env.path("units/store-gc.service")).unwrap();
+    assert_eq!(kept, service);
     let finished = env.store(["gc", "--systemd", "nowhere"]);
     assert_eq!(finished.code, Some(2), "{finished}");
     let finished = env.store(["gc", "--schedule", "daily"]);

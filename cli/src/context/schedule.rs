@@ -22,7 +22,7 @@ pub(crate) struct Unattended {
     #[arg(long)]
     crontab: bool,
 
-    /// How often it runs [default: hourly; or as the job is called, if its name is one of these or `nightly`]
+    /// How often it runs [default: hourly; a job of `duplicate` that is called like one of these, or `nightly`, runs so]
     #[arg(long, value_name = "WHEN", value_enum)]
     schedule: Option<Schedule>,
 }
@@ -90,7 +90,7 @@ impl Unattended {
             return Err(Error::invalid(
                 "--dry-run: what runs unattended with it never does anything",
             )
-            .hint("leave it away: --crontab and --systemd only print what would run, or write the units"));
+            .hint("leave it out: --crontab and --systemd only print what would run, or write the units"));
         }
         let command = Command::of_this(unit, context)?;
         command.check()?;
@@ -112,11 +112,22 @@ impl Unattended {
     }
 }
 
-/// Writes the units, which may exist already.
+/// Writes the units. They may exist already, but not as others: of another store, or edited by hand.
 fn write(dir: &Path, units: &[(String, String); 2]) -> Result<String> {
     if !dir.is_dir() {
         return Err(Error::invalid(format!("--systemd {}: no such directory", dir.display()))
             .hint("name one that exists, like ~/.config/systemd/user; --systemd at the end of the command prints the units"));
+    }
+    for (name, text) in units {
+        let path = dir.join(name);
+        let is_other = |there: Vec<u8>| there != text.as_bytes();
+        if std::fs::read(&path).is_ok_and(is_other) {
+            return Err(Error::conflict(format!(
+                "{}: is there already, and says something else",
+                path.display()
+            ))
+            .hint("remove it if it is to be replaced; --systemd at the end of the command prints what would be written"));
+        }
     }
     let mut written = Vec::new();
     for (name, text) in units {
