@@ -248,10 +248,32 @@ impl Config {
 
     /// Parses the file. Errors give the position of a mistake but never quote the line, which may hold a secret.
     pub(crate) fn parse(path: &Path, text: &str) -> Result<Self> {
-        toml::from_str(text).map_err(|error| {
-            Error::invalid(format!("configuration {}", path.display()))
-                .because(mistake(text, &error))
-        })
+        toml::from_str(text)
+            .map_err(|error| {
+                Error::invalid(format!("configuration {}", path.display()))
+                    .because(mistake(text, &error))
+            })
+            .and_then(|config: Self| config.checked(path))
+    }
+
+    /// Refuses a cluster that nobody could name, and one that is nowhere.
+    fn checked(self, path: &Path) -> Result<Self> {
+        let wrong = |name: &Label, why: &str| {
+            Error::invalid(format!(
+                "configuration {}: cluster {name}: {why}",
+                path.display()
+            ))
+        };
+        for (name, cluster) in &self.cluster {
+            if name.as_str() == clusters::HERE {
+                let why = "`store where` and `store duplicate` call the store of this host so";
+                return Err(wrong(name, why).hint("choose another name"));
+            }
+            if cluster.url.trim().is_empty() {
+                return Err(wrong(name, "its url is empty"));
+            }
+        }
+        Ok(self)
     }
 
     /// The path of the file, if it holds credentials and other users may read it.

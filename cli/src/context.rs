@@ -400,7 +400,7 @@ impl Context {
         };
         if named.as_deref() == Some("") {
             return Err(Error::invalid("the store is named by an empty text").hint(
-                "--store, $STORE_URL or `store` in the configuration is empty: name a store there, or leave it away (unset STORE_URL)",
+                "--store, $STORE_URL or `store` in the configuration is empty: name a store there, or leave it out (unset STORE_URL)",
             ));
         }
         if let Some(url) = named {

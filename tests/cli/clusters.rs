@@ -91,7 +91,7 @@ fn a_name_is_not_given_twice_nor_taken_twice() {
     ");
     env.ok(["cluster", "add", "c", "two", "--force"]);
     assert!(env.ok(["cluster", "ls"]).ends_with("/two\n"));
-    // `where` and jobs call the store of this host so.
+    // `where` and `duplicate` call the store of this host so.
     let refused = env.store(["cluster", "add", "here", "one"]);
     assert_eq!(refused.code, Some(2), "{refused}");
     env.ok(["cluster", "rm", "c"]);
@@ -234,5 +234,30 @@ fn a_configuration_with_a_mistake_is_not_written_over() {
         let finished = env.store(["cluster", "add", "c", "there", "--force"]);
         assert_eq!(finished.code, Some(2), "{finished}");
         assert_eq!(configuration(&env), text);
+    }
+}
+
+#[test]
+fn here_is_the_store_of_this_host_for_jobs_too() {
+    let env = environment!();
+    env.write("in", "x");
+    env.ok(["put", "in", "project/a/x"]);
+    env.ok(["init", "there"]);
+    let config = "home/.config/store/config.toml";
+    let job = "[job.nightly]\nfrom = \"here\"\nto = \"../../../there\"\nrefs = [\"project/a\"]\n";
+    env.write(config, job);
+    env.ok(["duplicate", "--job", "nightly"]);
+    assert!(env.ok(["ls", "--store", "there"]).contains("project/a"));
+    for (cluster, why) in [
+        (
+            "[cluster.here]\nurl = \"../../../there\"\n",
+            "cluster here: ",
+        ),
+        ("[cluster.e]\nurl = \"\"\n", "cluster e: its url is empty"),
+    ] {
+        env.write(config, cluster);
+        let refused = env.store(["ls"]);
+        assert_eq!(refused.code, Some(2), "{refused}");
+        assert!(refused.stderr.contains(why), "{refused}");
     }
 }

@@ -9,7 +9,7 @@ use store::{Error, Result};
 const LABEL_BYTES_MAX: usize = 64;
 const LABEL_EXPECTED: &str = "expected letters, digits, `-` and `_`, a letter or digit first";
 
-/// What `store where` and jobs call the store of this host.
+/// What `store where`, `store duplicate` and its jobs call the store of this host.
 pub(crate) const HERE: &str = "here";
 
 /// The name of a cluster or a job: never a path, never a URL.

@@ -46,7 +46,7 @@ struct Added<'a> {
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     if args.name.to_string() == HERE {
         return Err(Error::invalid(format!(
-            "{HERE}: `store where` and jobs call the store of this host so"
+            "{HERE}: `store where` and `store duplicate` call the store of this host so"
         ))
         .hint("choose another name"));
     }

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     }
     let transfer = match &args.job {
         Some(name) => configured(name, args, context)?,
-        None => given(args, context)?,
+        None => given(args)?,
     };
     let name = args.job.as_ref().map(|name| format!("-{name}"));
     let unit = Unit {
@@ -102,13 +102,16 @@ fn delete(args: &Args, surplus: bool) -> Delete {
     }
 }
 
-fn given(args: &Args, context: &Context) -> Result<Transfer> {
-    let is_cluster = context.config().cluster(HERE).is_some();
-    let side = |named: &Option<String>| match named.as_deref() {
-        Some(HERE) if !is_cluster => Side::Here,
-        named => Side::There(named.unwrap_or_default().to_owned()),
-    };
-    let (from, to) = (side(&args.from), side(&args.to));
+fn side(named: &str) -> Side {
+    match named {
+        HERE => Side::Here,
+        named => Side::There(named.to_owned()),
+    }
+}
+
+fn given(args: &Args) -> Result<Transfer> {
+    let end = |named: &Option<String>| side(named.as_deref().unwrap_or_default());
+    let (from, to) = (end(&args.from), end(&args.to));
     let mut transfer = Transfer::new(from, to, &args.refs, &args.how)?;
     transfer.request.delete = delete(args, args.delete);
     transfer.metrics_file.clone_from(&args.metrics_file);
@@ -127,11 +130,11 @@ fn configured(name: &Label, args: &Args, context: &Context) -> Result<Transfer> 
     let refs: Vec<OsString> = job.refs.iter().map(OsString::from).collect();
     for named in [&job.from, &job.to] {
         let is_word = !named.contains(['/', ':', '.']);
-        if is_word && !named.is_empty() && config.cluster(named).is_none() {
+        if is_word && !["", HERE].contains(&named.as_str()) && config.cluster(named).is_none() {
             return Err(config.no_cluster(named).within(format!("job {name}")));
         }
     }
-    let (from, to) = (Side::There(job.from.clone()), Side::There(job.to.clone()));
+    let (from, to) = (side(&job.from), side(&job.to));
     let mut transfer = Transfer::new(from, to, &refs, &how)
         .map_err(|error| error.within(format!("job {name}")))?;
     transfer.request.delete = delete(args, args.delete || job.delete);
