@@ -135,3 +135,16 @@ fn a_team_cache_that_is_no_directory_or_cannot_be_brought_is_a_warning() {
         "{done}"
     );
 }
+
+#[test]
+fn a_variable_of_a_run_that_is_empty_is_told() {
+    let env = environment!();
+    for variable in ["STORE_PROJECT", "STORE_TEAM", "STORE_LAYOUT"] {
+        let mut command = env.command(["run", "--base", "cache", "--", "true"]);
+        command.env("STORE_PROJECT", "p").env(variable, "");
+        let refused: Finished = command.output().unwrap().into();
+        assert_eq!(refused.code, Some(2), "{refused}");
+        let why = "expected a name, found nothing: set the variable";
+        assert!(refused.stderr.contains(why), "{refused}");
+    }
+}

@@ -184,6 +184,50 @@ fn control_characters_of_a_tree_do_not_reach_the_terminal() {
 }
 
 #[test]
+fn names_of_places_reach_the_terminal_as_harmless() {
+    let env = environment!();
+    env.write("in", "x");
+    let place = "\u{1b}]0;planted\u{7}s";
+    for words in [
+        &["init", place][..],
+        &["--store", place, "info"],
+        &["--store", place, "put", "in", "project/a/x"],
+        &[
+            "--store",
+            place,
+            "export",
+            "\u{1b}]0;planted\u{7}b",
+            "project/a/x",
+        ],
+        &["pool", "status", "--pool", "\u{1b}]0;planted\u{7}p"],
+    ] {
+        let finished = env.store(words);
+        assert_eq!(finished.code, Some(0), "{finished}");
+        let told = [
+            &String::from_utf8_lossy(&finished.stdout),
+            finished.stderr.as_str(),
+        ]
+        .concat();
+        let is_bare = |c: char| c.is_control() && c != '\n';
+        assert!(!told.contains(is_bare), "{words:?}: {told:?}");
+    }
+}
+
+#[test]
+fn a_password_in_a_place_is_not_repeated() {
+    let env = environment!();
+    for words in [
+        &["--store", "file://ana:secret@/x", "ls"][..],
+        &["export", "s3://ana:secret@bucket/x", "project/a/x"],
+        &["import", "https://ana:secret@host/x"],
+    ] {
+        let refused = env.store(words);
+        assert_eq!(refused.code, Some(2), "{refused}");
+        assert!(!refused.stderr.contains("secret"), "{refused}");
+    }
+}
+
+#[test]
 fn json_is_whole_whatever_a_path_holds() {
     let env = environment!();
     let odd = OsStr::from_bytes(b"odd\xff");

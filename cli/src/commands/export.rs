@@ -37,6 +37,14 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 
 /// Checks that the bundle is a file: it is read and written at arbitrary offsets, which a stream does not allow.
 pub(super) fn check_file(bundle: &Path) -> Result<()> {
+    if bundle.to_str().is_some_and(|text| text.contains("://")) {
+        // A URL may hold a password, so it is not repeated.
+        return Err(
+            Error::invalid("expected the path of a file, found a URL").hint(
+                "a bundle is a file; `store push` and `store pull` copy to and from other stores",
+            ),
+        );
+    }
     match bundle == "-" {
         true => Err(
             Error::invalid("-: expected a file, since a bundle cannot be streamed")

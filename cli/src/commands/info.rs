@@ -106,7 +106,8 @@ fn info(store: &Store, state: &State) -> Info {
 impl fmt::Display for Info {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let chunker = &self.chunker;
-        writeln!(out, "store        {} at {}", self.id, self.url)?;
+        let url = store::shown(self.url.as_bytes());
+        writeln!(out, "store        {} at {url}", self.id)?;
         writeln!(
             out,
             "format       {}, {} {}/{}/{} KiB",

@@ -45,6 +45,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 
 impl fmt::Display for Made {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "store {} is at {}", self.id.short(), self.url)
+        let url = store::shown(self.url.as_bytes());
+        write!(out, "store {} is at {url}", self.id.short())
     }
 }

@@ -158,7 +158,7 @@ fn verify(which: &Which, context: &Context) -> Result<()> {
     context.out.finish()?;
     Err(Error::corrupt(format!(
         "pool {}: {} changed or rotten",
-        pool.path().display(),
+        store::shown(pool.path().as_os_str().as_encoded_bytes()),
         human::counted(found as u64, "file")
     ))
     .hint("somebody wrote to them, or changed their mode or time, through a tree that links them, or the disk lost bytes; \
@@ -171,7 +171,7 @@ impl fmt::Display for Status {
         writeln!(
             out,
             "pool {}: {}, {}",
-            self.pool.display(),
+            store::shown(self.pool.as_os_str().as_encoded_bytes()),
             human::counted(usage.files, "file"),
             human::bytes(usage.bytes)
         )?;

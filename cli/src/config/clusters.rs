@@ -99,7 +99,8 @@ pub(crate) fn masked(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();
     };
-    if scheme.ends_with("file") {
+    let is_user_named = rest.split('/').next().unwrap_or_default().contains('@');
+    if scheme.ends_with("file") && !is_user_named {
         return url.to_owned();
     }
     let (rest, query) = match rest.split_once('?') {
@@ -166,6 +167,7 @@ mod tests {
             ("az://box/p?sv=1&sig=x", "az://box/p?***"),
             ("s3://bucket/p", "s3://bucket/p"),
             ("file:///a@b?c", "file:///a@b?c"),
+            ("file://ana:secret@/x", "file://***@/x"),
             ("/a@b?c", "/a@b?c"),
         ] {
             assert_eq!(masked(url), shown);

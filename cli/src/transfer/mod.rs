@@ -449,7 +449,7 @@ impl Side {
         match self {
             Self::Here => context.here(),
             Self::There(named) => Ok(clusters::masked(named)),
-            Self::Bundle(path) => Ok(path.display().to_string()),
+            Self::Bundle(path) => Ok(store::shown(path.as_os_str().as_encoded_bytes())),
         }
     }
 }

@@ -267,7 +267,7 @@ fn check_component(component: &str) -> Result<(), String> {
         ))
     };
     match component {
-        "" => return Err("expected no empty component, found one".to_owned()),
+        "" => return Err("has an empty part: `//`, or `/` at its end".to_owned()),
         "." | ".." => return Err(format!("expected no component {component:?}, found one")),
         _ => (),
     }
@@ -362,8 +362,8 @@ mod tests {
             ),
             ("team", "expected a name behind it, found none"),
             ("team/a", "expected a path behind the namespace, found none"),
-            ("team/a/", "expected no empty component, found one"),
-            ("team/a//b", "expected no empty component, found one"),
+            ("team/a/", "has an empty part: `//`, or `/` at its end"),
+            ("team/a//b", "has an empty part: `//`, or `/` at its end"),
             ("team/a/./b", "expected no component \".\", found one"),
             ("team/../b/c", "expected no component \"..\", found one"),
             ("team/a/-b", "component \"-b\": expected no leading `-`"),

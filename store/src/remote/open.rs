@@ -119,8 +119,10 @@ fn scheme(url: &str) -> Option<(&str, &str)> {
 
 fn file_path(url: &str, rest: &str) -> Result<PathBuf> {
     let bad = || {
+        // What stands before an `@` may be a password.
+        let shown = if url.contains('@') { "file:..." } else { url };
         Error::invalid(format!(
-            "{url}: expected file:///path with an absolute path"
+            "{shown}: expected file:///path with an absolute path"
         ))
     };
     let path = rest.strip_prefix("//").ok_or_else(bad)?;

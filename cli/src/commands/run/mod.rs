@@ -57,6 +57,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "P",
+        value_parser = named,
         env = "STORE_PROJECT",
         hide_env_values = true,
         required_unless_present = "seed"
@@ -72,7 +73,7 @@ pub(crate) struct Args {
     patience: Duration,
 
     /// The team whose cache the command gets as well
-    #[arg(long, value_name = "T", env = "STORE_TEAM", hide_env_values = true)]
+    #[arg(long, value_name = "T", value_parser = named, env = "STORE_TEAM", hide_env_values = true)]
     team: Option<String>,
 
     /// The directory to make the caches in [default: that of the layout, or else `cache`]
@@ -84,6 +85,7 @@ pub(crate) struct Args {
         long,
         value_name = "NAME",
         default_value = "plain",
+        value_parser = named,
         env = "STORE_LAYOUT",
         hide_env_values = true
     )]
@@ -119,6 +121,17 @@ pub(crate) struct Args {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// A name that may come from a variable.
+fn named(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err(
+            "expected a name, found nothing: set the variable that it comes from, or unset it"
+                .to_owned(),
+        ),
+        text => Ok(text.to_owned()),
+    }
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
