@@ -6,7 +6,7 @@ mod mmap;
 mod stamps;
 
 pub(crate) use atomic::{
-    build_atomically, is_host_local, open_object, stat_regular, write_atomically,
+    build_atomically, is_host_local, open_object, regular_at, write_atomically,
 };
 pub use atomic::{open_regular, read_regular};
 pub use free::free_bytes;

@@ -102,3 +102,100 @@ fn a_symlink_in_a_cache_for_everybody_leads_nowhere() {
     assert!(refused.stderr.contains("user 4242"), "{refused}");
     assert_eq!(std::fs::read_dir(env.path("precious")).unwrap().count(), 0);
 }
+
+/// A store that a group shares, with one version in it.
+fn shared_store(env: &TestEnvironment) -> std::path::PathBuf {
+    env.ok(["init", "--shared", "store"]);
+    env.write("tree/file", "what is kept");
+    env.ok(["put", "--store", "store", "tree", "project/demo/a"]);
+    env.path("store")
+}
+
+fn refused(env: &TestEnvironment, words: &[&str]) {
+    let refused = env.store(["--store", "store"].iter().chain(words));
+    assert_eq!(refused.code, Some(1), "{words:?}: {refused}");
+    assert!(
+        refused.stderr.contains("is a symlink of user 4242"),
+        "{words:?}: {refused}"
+    );
+}
+
+#[test]
+fn a_symlink_that_a_stranger_put_into_a_shared_store_leads_no_collector_astray() {
+    let env = environment!();
+    let store = shared_store(&env);
+    let precious = env.write("own/ab000000000000000000000000000001", "of root");
+    let day = env.write("own/2020-01-01-ab000000000000000000000000000001", "of root");
+    let half = env.write("own/ab000000000000000000000000000002#1", "of root");
+    let gc = ["gc", "--grace", "0", "--min-age", "0"];
+    for place in ["packs/ab", "uses", "claims", "checkpoints", "segments"] {
+        let at = store.join(place);
+        let aside = env.path("aside");
+        let was = std::fs::rename(&at, &aside);
+        link_of_a_stranger(&env.path("own"), &at);
+        refused(&env, &gc);
+        refused(&env, &gc);
+        std::fs::remove_file(&at).unwrap();
+        if was.is_ok() {
+            std::fs::rename(&aside, &at).unwrap();
+        }
+        assert!(
+            precious.exists() && day.exists() && half.exists(),
+            "{place}"
+        );
+    }
+    env.ok(["--store", "store"].iter().chain(&gc));
+    // A link of the owner of the store counts, as one of the caller does.
+    std::fs::create_dir(env.path("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(env.path("elsewhere"), store.join("packs/ab")).unwrap();
+    env.ok(["--store", "store"].iter().chain(&gc));
+    chown(&store, Some(STRANGER), None).unwrap();
+    std::os::unix::fs::lchown(store.join("packs/ab"), Some(STRANGER), None).unwrap();
+    env.ok(["--store", "store"].iter().chain(&gc));
+}
+
+#[test]
+fn nothing_is_written_or_read_where_a_strangers_symlink_in_a_store_leads() {
+    let env = environment!();
+    let store = shared_store(&env);
+    env.write("more/file", "what comes later");
+    std::fs::create_dir(env.path("own")).unwrap();
+    let count = || std::fs::read_dir(env.path("own")).unwrap().count();
+    for (place, words) in [
+        ("packs", vec!["put", "more", "project/demo/b"]),
+        ("packs", vec!["cat", "project/demo/a:file"]),
+        ("segments", vec!["put", "more", "project/demo/b"]),
+        ("log", vec!["put", "more", "project/demo/b"]),
+        ("log", vec!["ls"]),
+    ] {
+        let at = store.join(place);
+        std::fs::rename(&at, env.path("aside")).unwrap();
+        link_of_a_stranger(&env.path("own"), &at);
+        refused(&env, &words);
+        assert_eq!(count(), 0, "{place}: {words:?}");
+        std::fs::remove_file(&at).unwrap();
+        std::fs::rename(env.path("aside"), &at).unwrap();
+    }
+    // A record of a use is not worth a failure: there is none.
+    drop(std::fs::remove_dir_all(store.join("uses")));
+    link_of_a_stranger(&env.path("own"), &store.join("uses"));
+    env.store(["--store", "store", "cat", "project/demo/a:file"]);
+    assert_eq!(count(), 0);
+}
+
+#[test]
+fn the_mode_of_a_file_to_which_a_planted_use_leads_stays() {
+    let env = environment!();
+    let store = shared_store(&env);
+    let secret = env.write("secret", "of root");
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    env.ok(["--store", "store", "cat", "project/demo/a:file"]);
+    let uses = std::fs::read_dir(store.join("uses")).unwrap();
+    for found in uses.map(|entry| entry.unwrap().path()) {
+        std::fs::remove_file(&found).unwrap();
+        link_of_a_stranger(&secret, &found);
+    }
+    env.ok(["--store", "store", "cat", "project/demo/a:file"]);
+    let mode = secret.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600);
+}

@@ -23,8 +23,13 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     let file = File::options()
         .read(true)
         .custom_flags(nonblocking)
-        .open(path)
-        .map_err(|error| astray(path, error))?;
+        .open(path);
+    regular_at(path, file)
+}
+
+/// What was opened at `path`, if it is a regular file; as [`open_regular`] has it.
+pub(crate) fn regular_at(path: &Path, opened: io::Result<File>) -> io::Result<File> {
+    let file = opened.map_err(|error| astray(path, error))?;
     regular(&file.metadata()?)?;
     Ok(file)
 }
@@ -37,12 +42,6 @@ pub(crate) fn open_object(path: &Path, key: &str, remedy: Remedy) -> Result<File
         }
         _ => Error::io("open", path, source),
     })
-}
-
-/// What is at `path`, if it is a regular file; as [`open_regular`] has it.
-pub(crate) fn stat_regular(path: &Path) -> io::Result<Metadata> {
-    let metadata = std::fs::metadata(path).map_err(|error| astray(path, error))?;
-    regular(&metadata).map(|()| metadata)
 }
 
 /// Why `path` cannot be followed, where a symlink lies there.

@@ -5,11 +5,18 @@
 //! and has not synced yet, an object whose directory is not synced yet (see [`Directory::settle`]), deletes, and the
 //! root itself. Reads of object_store first fill buffers with zeros and switch threads; these read directly.
 //! object_store hides staged files of dead writers (`name#1`); here they are listed.
+//!
+//! A symlink of another user below the root is not followed (see [`way`]). What is read, listed, made or deleted here is
+//! reached from open directories; what object_store writes has its directory judged before and after.
+
+mod way;
 
 use std::collections::HashSet;
-use std::fs::{self, DirEntry, File, Metadata, Permissions};
+use std::ffi::OsStr;
+use std::fs::{self, DirEntry, File};
 use std::io::{self, Read};
 use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -17,10 +24,14 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use jiff::Timestamp;
 use rustix::buffer::spare_capacity;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 
 use super::ObjectInfo;
 use crate::format::{bytes_max, is_object_key};
-use crate::fs::{open_regular, stat_regular};
+use crate::fs::regular_at;
+pub(super) use way::Planted;
+use way::{DIRECTORY, TO_LIST, TO_LOOK, TO_READ, Way};
 
 /// Mode bits of a root that a group shares: it belongs to the group, and all members may write.
 const SHARED: u32 = 0o2020;
@@ -30,7 +41,7 @@ const LOOKED_AT: usize = 4;
 /// A directory that holds objects under their keys.
 #[derive(Debug)]
 pub(super) struct Directory {
-    root: PathBuf,
+    way: Way,
     /// Device and inode of the root when it was opened.
     inode: (u64, u64),
     /// The root's mode if a group shares it. Everything created below follows this mode, whatever the umask is.
@@ -64,7 +75,10 @@ impl Directory {
         let found = fs::metadata(&root)?;
         let mode = found.permissions().mode();
         Ok(Self {
-            root,
+            way: Way {
+                root,
+                owner: found.uid(),
+            },
             inode: (found.dev(), found.ino()),
             shared: (mode & SHARED == SHARED).then_some(mode & 0o7777),
             settled: Mutex::default(),
@@ -72,11 +86,24 @@ impl Directory {
     }
 
     pub(super) fn root(&self) -> &Path {
-        &self.root
+        &self.way.root
     }
 
     pub(super) fn path(&self, key: &str) -> PathBuf {
-        self.root.join(key)
+        self.way.root.join(key)
+    }
+
+    /// Returns the path of an object or a directory, unless another user planted a symlink there or on the way.
+    pub(super) fn local_path(&self, key: &str) -> Option<PathBuf> {
+        match self.way.open(key, TO_LOOK) {
+            Err(error) if Planted::of(&error).is_some() => None,
+            _ => Some(self.path(key)),
+        }
+    }
+
+    /// Checks that no symlink of another user is on the way to `key`. A missing directory is none.
+    pub(super) fn judge(&self, key: &str) -> io::Result<()> {
+        missing_is_fine(self.way.above(key, DIRECTORY).map(drop))
     }
 
     pub(super) fn read(&self, key: &str) -> io::Result<Bytes> {
@@ -112,60 +139,82 @@ impl Directory {
 
     /// Creates an empty object if there is none, and the directories above it, but never the root.
     pub(super) fn touch(&self, key: &str) -> io::Result<()> {
-        let path = self.path(key);
-        let make = || match File::create_new(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            made => made.map(drop),
-        };
-        match make() {
+        let made = match self.create_new(key) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let mut above = self.root.clone();
+                let mut above = PathBuf::new();
                 for name in Path::new(key).parent().unwrap_or(Path::new("")) {
+                    self.make_below(&above, name)?;
                     above.push(name);
-                    self.make_below(&above)?;
                 }
-                make()
+                self.create_new(key)
             }
+            made => made,
+        };
+        match made {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Ok(()) => self.share(key),
             made => made,
         }
     }
 
-    /// Gives read access to an object that this process has just written to exactly those who can read the store's
-    /// root, whatever the umask is. Objects never change, so nobody needs write access.
-    pub(super) fn share(&self, key: &str) -> io::Result<()> {
-        let Some(root) = self.shared else {
-            return Ok(());
-        };
-        let path = self.path(key);
-        let mode = fs::metadata(&path)?.permissions().mode();
-        let wanted = (mode & 0o7770) | 0o040 | (root & 0o004);
-        match mode & 0o7777 == wanted {
-            false => fs::set_permissions(&path, Permissions::from_mode(wanted)),
-            true => Ok(()),
-        }
+    fn create_new(&self, key: &str) -> io::Result<()> {
+        let (above, name) = self.way.above(key, DIRECTORY)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let made = rustix::fs::openat(above, name, flags, Mode::from_raw_mode(0o666));
+        Ok(made.map(drop)?)
     }
 
-    fn make_below(&self, path: &Path) -> io::Result<()> {
-        let made = fs::create_dir(path);
-        match (&made, self.shared) {
-            (Ok(()), Some(mode)) => fs::set_permissions(path, Permissions::from_mode(mode)),
-            _ => is_made(path, made),
+    /// Gives read access to an object that this process has just written to exactly those who can read the store's
+    /// root, whatever the umask is. Objects never change, so nobody needs write access. A symlink that somebody put in
+    /// the object's place meanwhile is not followed.
+    pub(super) fn share(&self, key: &str) -> io::Result<()> {
+        let Some(root) = self.shared else {
+            return self.judge(key);
+        };
+        let (above, name) = self.way.above(key, DIRECTORY)?;
+        let made = rustix::fs::openat(above, name, TO_READ | OFlags::NOFOLLOW, Mode::empty())?;
+        let mode = rustix::fs::fstat(&made)?.st_mode;
+        let wanted = (mode & 0o7770) | 0o040 | (root & 0o004);
+        if mode & 0o7777 != wanted {
+            rustix::fs::fchmod(&made, Mode::from_raw_mode(wanted))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the directory `name` in `above`, unless it exists.
+    fn make_below(&self, above: &Path, name: &OsStr) -> io::Result<()> {
+        let at = self.way.open(above, DIRECTORY)?;
+        let made = rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o777));
+        match (made, self.shared) {
+            (Ok(()), Some(mode)) => {
+                let made =
+                    rustix::fs::openat(&at, name, TO_LIST | OFlags::NOFOLLOW, Mode::empty())?;
+                Ok(rustix::fs::fchmod(made, Mode::from_raw_mode(mode))?)
+            }
+            (Err(Errno::EXIST), _) => match self.way.open(above.join(name), DIRECTORY) {
+                Err(error) if is_missing(&error) => Err(Errno::EXIST.into()),
+                found => found.map(drop),
+            },
+            (made, _) => Ok(made?),
         }
     }
 
     pub(super) fn size(&self, key: &str) -> io::Result<u64> {
-        stat_regular(&self.path(key))
-            .map(|metadata| metadata.len())
-            .map_err(|error| misplaced(key, error))
+        Ok(self.regular(key, TO_LOOK)?.metadata()?.len())
     }
 
     fn open(&self, key: &str) -> io::Result<File> {
-        open_regular(&self.path(key)).map_err(|error| misplaced(key, error))
+        self.regular(key, TO_READ)
+    }
+
+    fn regular(&self, key: &str, flags: OFlags) -> io::Result<File> {
+        let opened = self.way.open(key, flags).map(File::from);
+        regular_at(&self.path(key), opened).map_err(|error| misplaced(key, error))
     }
 
     /// Checks that the root is still the directory that was opened. If it was moved away, it must not be created again.
     pub(super) fn check_root(&self) -> io::Result<()> {
-        let found = fs::metadata(&self.root).map(|found| (found.dev(), found.ino()));
+        let found = fs::metadata(&self.way.root).map(|found| (found.dev(), found.ino()));
         match found {
             Ok(found) if found == self.inode => Ok(()),
             _ => Err(io::Error::new(
@@ -180,41 +229,52 @@ impl Directory {
         self.check_root()?;
         let parent = Path::new(key).parent().unwrap_or(Path::new(""));
         if self.settled().contains(parent) {
-            return Ok(());
+            return self.judge(key);
         }
         let mut below = PathBuf::new();
         for name in parent {
-            let above = self.root.join(&below);
+            let above = below.clone();
             below.push(name);
             if !self.settled().contains(&below) {
-                let path = self.root.join(&below);
-                if !holds_objects(&path) {
-                    self.make_below(&path)?;
-                    sync(&above)?;
+                missing_is_fine(self.way.open(&below, DIRECTORY).map(drop))?;
+                if !holds_objects(&self.way.root.join(&below)) {
+                    self.make_below(&above, name)?;
+                    self.sync(&above)?;
                 }
                 self.settled().insert(below.clone());
             }
         }
-        Ok(())
+        self.judge(key)
     }
 
     /// Makes the entry of an object durable that another writer linked but may not have synced yet.
     pub(super) fn settle(&self, key: &str) -> io::Result<()> {
-        self.path(key).parent().map_or(Ok(()), sync)
+        self.sync(Path::new(key).parent().unwrap_or(Path::new("")))
+    }
+
+    fn sync(&self, directory: &Path) -> io::Result<()> {
+        Ok(rustix::fs::fsync(self.way.open(directory, TO_LIST)?)?)
     }
 
     /// Deletes files; missing ones are ignored.
     pub(super) fn delete(&self, keys: &[String]) -> io::Result<()> {
         let mut parents = HashSet::new();
+        let mut last: Option<(&str, OwnedFd)> = None;
         let deleted = keys.iter().try_for_each(|key| {
-            let path = self.path(key);
-            missing_is_fine(remove(&path))?;
-            parents.extend(path.parent().map(Path::to_owned));
-            Ok(())
+            let (parent, name) = key.rsplit_once('/').unwrap_or(("", key));
+            let (_, opened) = match last.take() {
+                Some(known) if known.0 == parent => last.insert(known),
+                _ => match self.way.open(parent, DIRECTORY) {
+                    Err(error) if is_missing(&error) => return Ok(()),
+                    opened => last.insert((parent, opened?)),
+                },
+            };
+            parents.insert(parent);
+            missing_is_fine(remove(opened, name))
         });
         let synced = parents
             .iter()
-            .try_for_each(|parent| missing_is_fine(sync(parent)));
+            .try_for_each(|parent| missing_is_fine(self.sync(Path::new(parent))));
         deleted.and(synced)
     }
 
@@ -227,28 +287,25 @@ impl Directory {
         let mut found = Vec::new();
         let mut pending = vec![prefix.to_owned()];
         while let Some(directory) = pending.pop() {
-            let entries = match fs::read_dir(self.path(&directory)) {
+            let opened = match self.way.open(&directory, TO_LIST) {
                 Err(error) if is_missing(&error) => continue,
-                entries => entries?,
+                opened => opened?,
             };
-            for entry in entries {
-                let entry = entry?;
-                let Ok(name) = entry.file_name().into_string() else {
-                    continue;
-                };
+            for (name, kind) in entries(&opened)? {
                 let key = if directory.is_empty() {
-                    name
+                    name.clone()
                 } else {
                     format!("{directory}/{name}")
                 };
-                match fs::metadata(entry.path()) {
-                    Err(error) if is_missing(&error) || entry.file_type()?.is_symlink() => {}
-                    Err(error) => return Err(error),
-                    Ok(metadata) if metadata.is_dir() => pending.push(key),
-                    Ok(metadata) if metadata.is_file() && wanted(&key) => {
-                        found.push(info(key, &metadata)?)
-                    }
-                    Ok(_) => {}
+                let stat = match rustix::fs::statat(&opened, &name, AtFlags::empty()) {
+                    Err(Errno::NOENT | Errno::NOTDIR) => continue,
+                    Err(_) if kind == FileType::Symlink => continue,
+                    stat => stat?,
+                };
+                match FileType::from_raw_mode(stat.st_mode) {
+                    FileType::Directory => pending.push(key),
+                    FileType::RegularFile if wanted(&key) => found.push(info(key, &stat)?),
+                    _ => {}
                 }
             }
         }
@@ -260,19 +317,15 @@ impl Directory {
         let mut found = Vec::new();
         let mut pending = vec![prefix.to_owned()];
         while let Some(directory) = pending.pop() {
-            let entries = match fs::read_dir(self.path(&directory)) {
+            let opened = match self.way.open(&directory, TO_LIST) {
                 Err(error) if is_missing(&error) => continue,
-                entries => entries?,
+                opened => opened?,
             };
-            for entry in entries {
-                let entry = entry?;
-                let Ok(name) = entry.file_name().into_string() else {
-                    continue;
-                };
+            for (name, kind) in entries(&opened)? {
                 let key = format!("{directory}/{name}");
                 let is_before = key.as_str() < after;
                 // A directory under the key of an object is listed as well: it shows that something was there.
-                if entry.file_type()?.is_dir() && !is_object_key(&key) {
+                if kind == FileType::Directory && !is_object_key(&key) {
                     if !is_before || after.starts_with(&key) {
                         pending.push(key);
                     }
@@ -314,16 +367,47 @@ fn misplaced(key: &str, error: io::Error) -> io::Error {
     }
 }
 
-/// Deletes a file. An empty directory in its place is removed; any other directory is not an object, and is kept.
-fn remove(path: &Path) -> io::Result<()> {
-    let removed = fs::remove_file(path);
-    if removed.is_ok() || !fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
-        return removed;
+/// Deletes the file `name` in an open directory. An empty directory in its place is removed; any other directory is not
+/// an object, and is kept.
+fn remove(above: impl AsFd, name: &str) -> io::Result<()> {
+    let removed = rustix::fs::unlinkat(&above, name, AtFlags::empty());
+    let is_directory = || {
+        let found = rustix::fs::statat(&above, name, AtFlags::SYMLINK_NOFOLLOW);
+        found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+    };
+    if removed.is_ok() || !is_directory() {
+        return Ok(removed?);
     }
-    match fs::remove_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
-        removed => removed,
+    match rustix::fs::unlinkat(&above, name, AtFlags::REMOVEDIR) {
+        Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
+        removed => Ok(removed?),
     }
+}
+
+/// The names in an open directory that are UTF-8, and what each is; a symlink is not followed.
+fn entries(directory: &OwnedFd) -> io::Result<Vec<(String, FileType)>> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else {
+            continue;
+        };
+        if [".", ".."].contains(&name) {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            // Some file systems do not say.
+            FileType::Unknown => {
+                match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Err(Errno::NOENT) => continue,
+                    stat => FileType::from_raw_mode(stat?.st_mode),
+                }
+            }
+            kind => kind,
+        };
+        found.push((name.to_owned(), kind));
+    }
+    Ok(found)
 }
 
 fn read_range(file: &File, range: &Range<u64>) -> io::Result<Bytes> {
@@ -343,12 +427,12 @@ fn read_range(file: &File, range: &Range<u64>) -> io::Result<Bytes> {
     Ok(bytes.into())
 }
 
-fn info(key: String, metadata: &Metadata) -> io::Result<ObjectInfo> {
-    let modified = Timestamp::try_from(metadata.modified()?).map_err(io::Error::other)?;
+fn info(key: String, stat: &Stat) -> io::Result<ObjectInfo> {
+    let nanos = i32::try_from(stat.st_mtime_nsec).map_err(io::Error::other)?;
     Ok(ObjectInfo {
         key,
-        size: metadata.len(),
-        modified,
+        size: u64::try_from(stat.st_size).map_err(io::Error::other)?,
+        modified: Timestamp::new(stat.st_mtime, nanos).map_err(io::Error::other)?,
     })
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use rustix::io::Errno;
 
 use super::bucket::in_chain;
+use super::directory::Planted;
 use crate::error::{Error, ErrorKind};
 use crate::remedy::Remedy;
 
@@ -37,6 +38,10 @@ pub(super) fn failure(
 
 /// Like [`failure`], for an error of the operating system.
 pub(super) fn io_failure(key: &str, doing: &str, url: &str, source: io::Error) -> Error {
+    if let Some(planted) = Planted::of(&source) {
+        return Error::denied(format!("{key}: cannot {doing} {url}: {planted}"))
+            .hint("it may lead to what only you may write or delete: look at it, and remove it");
+    }
     let kind = io_kind(&source, doing, true);
     let message = match kind {
         ErrorKind::Corrupt => format!("{key}: {source} in {url}"),

@@ -299,7 +299,7 @@ impl Read for Objects {
 
     fn local_path(&self, key: &str) -> Option<PathBuf> {
         check_key(key).ok()?;
-        self.directory.as_ref().map(|directory| directory.path(key))
+        self.directory.as_ref()?.local_path(key)
     }
 }
 
@@ -345,10 +345,7 @@ impl Write for Objects {
     fn touch(&self, key: &str) -> Result<()> {
         let path = object_path(key)?;
         if let Some(directory) = &self.directory {
-            return directory
-                .touch(key)
-                .and_then(|()| directory.share(key))
-                .map_err(self.io_failed(key, WRITE));
+            return directory.touch(key).map_err(self.io_failed(key, WRITE));
         }
         let put = self
             .store
