@@ -454,3 +454,38 @@ fn a_server_that_is_killed_leaves_the_old_version_and_another_one_goes_on() {
     assert!(first.get("/project/demo/org/new/resolve/main/x").body == bytes);
     env.ok(["verify", "--read-data"]);
 }
+
+#[test]
+fn a_commit_with_two_files_of_one_name_is_refused_and_one_that_says_a_file_twice_is_not() {
+    let env = environment!();
+    env.ok(["init"]);
+    let server = Server::start(&env, &[]);
+    let mut client = Client::new(&server);
+    client.create();
+    let large = Random::new(3).bytes(200_000);
+    let oid = sha256(&large);
+    let href = client.announce(&oid, large.len()).unwrap();
+    assert_eq!(client.send(&href, &large).status, 200);
+    let head = client.head();
+    for (one, other) in [
+        (file("a/x", b"one"), file("a/x", b"two")),
+        (file("x", b"one"), lfs("x", &oid)),
+        (lfs("x", &oid), file("x", b"")),
+    ] {
+        let answer = client.commit(&[header(None), one, file("y", b"y"), other.clone()]);
+        assert_eq!(answer.status, 400, "{other}: {answer:?}");
+        let told = answer.json()["error"].as_str().unwrap().to_owned();
+        assert!(told.contains("two files of this name"), "{told}");
+    }
+    assert_eq!((client.head(), versions(&env)), (head, 1));
+    let same = [
+        header(None),
+        file("x", b"one"),
+        file("x", b"one"),
+        lfs("z", &oid),
+        file("z", &large),
+    ];
+    assert_eq!(client.commit(&same).status, 200);
+    assert_eq!(env.ok(["cat", "project/demo/models/org/new:x"]), "one");
+    assert_eq!(server.stop(), Some(0));
+}

@@ -3,7 +3,7 @@
 //! The parent commit is a precondition. If a client repeats a commit because the answer was lost, it gets the same
 //! answer: the version after the parent is the one that this commit makes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -199,7 +199,13 @@ impl Applying<'_> {
                 )));
             }
         };
-        self.changed.added.insert(path.to_owned());
+        // Of two files under one name, one would be lost.
+        let before = self.changed.added.insert(path.to_owned(), content);
+        if before.is_some_and(|before| before != content) {
+            return Err(Error::invalid(format!(
+                "{path}: the commit has two files of this name, with different bytes"
+            )));
+        }
         edit.add(path.as_bytes(), content)
     }
 
@@ -248,14 +254,14 @@ impl Applying<'_> {
 /// The changes of the lines so far.
 #[derive(Default)]
 struct Changed {
-    added: BTreeSet<String>,
+    added: BTreeMap<String, Content>,
     gone: BTreeSet<String>,
 }
 
 impl Changed {
     /// Why the commit is impossible: a file would replace a directory that the commit leaves, or the other way round.
     fn clash(&self, files: &Files) -> Option<String> {
-        self.added.iter().find_map(|path| {
+        self.added.keys().find_map(|path| {
             let mut above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
             let file = above.find(|above| {
                 let is_file = files.at(above).is_some_and(|entry| entry.size().is_some());
@@ -281,7 +287,7 @@ impl Changed {
 
     /// Whether the commit adds a file at the path or in place of a folder above it.
     fn is_added(&self, path: &str) -> bool {
-        starts(path).any(|start| self.added.contains(start))
+        starts(path).any(|start| self.added.contains_key(start))
     }
 }
 
