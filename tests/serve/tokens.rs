@@ -1,9 +1,10 @@
 //! Who is let in, and what others learn.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
-use support::{TestEnvironment, check, environment};
+use support::{Finished, TestEnvironment, check, environment, under};
 
 use crate::s3::{OPEN, ask, texts};
 use crate::server::Server;
@@ -211,4 +212,99 @@ fn tokens_are_made_listed_and_removed() {
     ci lets nobody in any more
     --- stderr
     ");
+}
+
+/// Runs `store token add` with a standard output that takes nothing.
+fn unseen(env: &TestEnvironment, out: &str) -> Finished {
+    let script = format!(r#"exec "$0" "$@" {out}"#);
+    let command = env.command(["token", "add", "first", "--role", "write"]);
+    under("/bin/sh", ["-c", &script], &command)
+        .output()
+        .unwrap()
+        .into()
+}
+
+#[test]
+fn a_token_that_cannot_be_shown_is_none() {
+    let env = environment!();
+    tree(&env);
+    let server = Server::start(&env, &[]);
+    let file = env.path("home/.config/store/tokens.json");
+    for out in [">/dev/full", ">&-"] {
+        let finished = unseen(&env, out);
+        assert_eq!(finished.code, Some(1), "{out}: {finished}");
+        assert!(!file.exists(), "{out}");
+        // The server stays open.
+        let answer = server.get("/project/demo/org/data/resolve/main/a.txt");
+        assert_eq!(answer.status, 200, "{out}");
+    }
+    assert_eq!(unseen(&env, ">/dev/null").code, Some(0));
+    assert!(file.exists());
+}
+
+#[test]
+fn a_list_of_tokens_that_others_may_read_or_write_is_not_used() {
+    let env = environment!();
+    tree(&env);
+    token(&env, &["reader"]);
+    let file = env.path("home/.config/store/tokens.json");
+    let mode = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+    let server = Server::start(&env, &[]);
+    for open in [0o666, 0o620, 0o640, 0o604] {
+        mode(open);
+        assert_eq!(
+            server.get("/project/demo/api/models").status,
+            503,
+            "{open:o}"
+        );
+        for words in [
+            &["token", "ls"][..],
+            &["token", "add", "other"],
+            &["serve", "--listen", "127.0.0.1:0"],
+        ] {
+            let finished = env.store(words);
+            assert_eq!(finished.code, Some(1), "{finished}");
+            let expected = format!("its mode is {open:o}, and it says who is let in");
+            assert!(finished.stderr.contains(&expected), "{finished}");
+        }
+    }
+    mode(0o600);
+    assert_eq!(server.get("/project/demo/api/models").status, 401);
+    assert_eq!(server.stop(), Some(0));
+}
+
+#[test]
+fn a_glob_that_no_namespace_can_have_is_refused() {
+    let env = environment!();
+    for glob in [
+        "project/pub/",
+        "project/pub/repo",
+        "project/a,project/b",
+        "project/",
+        "*/a/b",
+        "team/*/x",
+    ] {
+        let refused = env.store(["token", "add", "x", "--namespace", glob]);
+        assert_eq!(refused.code, Some(2), "{glob}: {refused}");
+        assert!(
+            refused.stderr.contains("no namespace has such a name"),
+            "{glob}: {refused}"
+        );
+    }
+    for (number, glob) in [
+        "*",
+        "project/*",
+        "team/a",
+        "*/a",
+        "*/*",
+        "*-x",
+        "project/a*b*",
+        "*ject/a",
+        "team/llama-*",
+    ]
+    .iter()
+    .enumerate()
+    {
+        env.ok(["token", "add", &format!("t{number}"), "--namespace", glob]);
+    }
 }

@@ -4,7 +4,8 @@
 //! does not reveal them. Without tokens, a server answers everybody who reaches it. Changes of the file take effect
 //! with the next request.
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +24,8 @@ use crate::serve::text::{hex, unhex};
 const PREFIX: &str = "hf_store";
 /// Most bytes of a list of tokens.
 const BYTES_MAX: u64 = 256 << 20;
+/// Mode bits that files with secrets must not have.
+const OTHERS: u32 = 0o077;
 /// Random bytes in a token.
 const SECRET_BYTES: usize = 24;
 
@@ -87,7 +90,7 @@ type Known = Arc<Vec<Arc<Token>>>;
 
 /// Detects changes of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp(u64, u64, i64, i64);
+struct Stamp(u64, u64, i64, i64, u32);
 
 impl Token {
     /// Creates a token. Returns it with its text, which is not stored.
@@ -172,16 +175,45 @@ impl Caller {
 /// # Errors
 /// If it cannot be read, or others may read it.
 pub(crate) fn read(path: &Path) -> Result<Vec<Token>> {
-    let text = match store::read_regular(path, BYTES_MAX) {
+    let file = match store::open_regular(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        text => text.map_err(|source| Error::io("read", path, source))?,
+        file => file.map_err(|source| Error::io("open", path, source))?,
     };
+    check_closed(&file, path, "says who is let in").map_err(|error| {
+        error.hint(format!(
+            "chmod 600 {}, and see with `store token ls` whether all of them are yours",
+            path.display()
+        ))
+    })?;
+    let mut text = Vec::new();
+    file.take(BYTES_MAX)
+        .read_to_end(&mut text)
+        .map_err(|source| Error::io("read", path, source))?;
     let document: Document = serde_json::from_slice(&text).map_err(|source| {
         Error::invalid(format!("{}: expected a list of tokens", path.display()))
             .because(source)
             .hint("make tokens with `store token add`, and no others")
     })?;
     Ok(document.tokens)
+}
+
+/// Checks that only the owner of an open file may read or write it.
+///
+/// # Errors
+/// Denied, if others may.
+pub(in crate::serve) fn check_closed(file: &File, path: &Path, what: &str) -> Result<()> {
+    let about = file.metadata();
+    let mode = about
+        .map_err(|source| Error::io("stat", path, source))?
+        .mode();
+    match mode & OTHERS {
+        0 => Ok(()),
+        _ => Err(Error::denied(format!(
+            "{}: its mode is {:o}, and it {what}",
+            path.display(),
+            mode & 0o7777
+        ))),
+    }
 }
 
 /// Replaces the tokens in `path`.
@@ -281,8 +313,11 @@ impl Tokens {
             return Ok(Arc::default());
         };
         let stamp = match path.metadata() {
-            Ok(found) => Stamp(found.ino(), found.size(), found.mtime(), found.mtime_nsec()),
-            Err(error) if error.kind() == ErrorKind::NotFound => Stamp(0, 0, 0, 0),
+            Ok(found) => {
+                let time = (found.mtime(), found.mtime_nsec());
+                Stamp(found.ino(), found.size(), time.0, time.1, found.mode())
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Stamp(0, 0, 0, 0, 0),
             // If the file cannot be looked at, it may have tokens.
             Err(source) => return Err(Error::io("look at", path, source)),
         };

@@ -1,11 +1,14 @@
 //! `store token add`: adds a token for `store serve`.
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use serde::Serialize;
-use store::{Error, Pattern, Result};
+use store::{Error, ErrorKind, Namespace, Pattern, Result};
 
 use crate::context::Context;
 use crate::serve::tokens::{self, Role, Token};
@@ -74,11 +77,35 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let (mut token, text) = Token::new(args.name.clone(), args.role, namespaces, expires)?;
     token.upstream = args.upstream;
     all.push(token);
-    tokens::write(&place, all)?;
-    context.out.answer(&Added {
+    // Before the token counts: one that nobody has seen would close an open server, and let nobody in.
+    let added = Added {
         name: args.name.clone(),
         token: text,
-    })
+    };
+    let shown = check_out().and_then(|()| context.out.answer(&added));
+    shown.and_then(|()| context.out.finish()).map_err(unseen)?;
+    tokens::write(&place, all)
+}
+
+/// Fails if standard output was closed. The runtime has then opened `/dev/null` in its place, for reading too, which a
+/// shell's `> /dev/null` does not.
+fn check_out() -> Result<()> {
+    let out = std::io::stdout();
+    let null = std::fs::metadata("/dev/null").ok().map(|null| null.rdev());
+    let found = rustix::fs::fstat(&out).ok().map(|found| found.st_rdev);
+    let flags = rustix::fs::fcntl_getfl(&out);
+    let is_both = flags.is_ok_and(|flags| flags.contains(OFlags::RDWR));
+    match is_both && found.is_some() && found == null {
+        false => Ok(()),
+        true => Err(Error::io("write to", "standard output", Errno::BADF.into())),
+    }
+}
+
+fn unseen(error: Error) -> Error {
+    let message = "the token cannot be shown, so there is none";
+    Error::new(ErrorKind::Io, message)
+        .because(error)
+        .hint("run it where its standard output can be read")
 }
 
 fn parse_name(text: &str) -> Result<String, String> {
@@ -94,7 +121,28 @@ fn parse_name(text: &str) -> Result<String, String> {
 fn parse_glob(text: &str) -> Result<Pattern, String> {
     let begins = ["team/", "project/", "*"];
     match begins.iter().any(|begin| text.starts_with(begin)) {
+        true if !may_match(text) => Err(
+            "no namespace has such a name; one is team/NAME or project/NAME, and the option may be given several times".to_owned(),
+        ),
         true => Ok(Pattern::new(text)),
         false => Err("expected a namespace, in which * stands for anything, like project/llama-ft or 'team/*'".to_owned()),
     }
+}
+
+/// Whether there can be a namespace that the glob matches.
+fn may_match(glob: &str) -> bool {
+    let is_namespace = |text: &str| text.parse::<Namespace>().is_ok();
+    let Some((first, rest)) = glob.split_once('*') else {
+        return is_namespace(glob);
+    };
+    // The first star may stand for the kind of a namespace; any star for nothing, or for a part of a name.
+    let stars = ["project/a", "team/a", "a"];
+    let stars = stars
+        .iter()
+        .flat_map(|star| (0..=star.len()).filter_map(|end| star.get(..end)));
+    let rests = ["", "a"].map(|star| rest.replace('*', star));
+    stars.into_iter().any(|star| {
+        let mut rests = rests.iter();
+        rests.any(|rest| is_namespace(&format!("{first}{star}{rest}")))
+    })
 }

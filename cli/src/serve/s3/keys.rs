@@ -5,16 +5,15 @@
 
 use std::collections::HashMap;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde::Deserialize;
 use store::{Error, Namespace, Pattern, Result};
 
+use crate::serve::tokens::check_closed;
+
 /// Maximum size of the file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Mode bits that the file must not have.
-const OTHERS: u32 = 0o077;
 /// Minimum length of a secret.
 const SECRET_CHARS_MIN: usize = 16;
 
@@ -55,20 +54,12 @@ impl Keys {
     /// If others may read it, or it is invalid.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let file = store::open_regular(path).map_err(|source| Error::io("open", path, source))?;
-        let about = file
-            .metadata()
-            .map_err(|source| Error::io("stat", path, source))?;
-        if about.mode() & OTHERS != 0 {
-            let found = about.mode() & 0o7777;
-            let shown = path.display();
-            return Err(Error::new(
-                store::ErrorKind::Denied,
-                format!("{shown}: its mode is {found:o}, and it holds secrets"),
-            )
-            .hint(format!(
-                "chmod 600 {shown}, and change the secrets if others were there"
-            )));
-        }
+        check_closed(&file, path, "holds secrets").map_err(|error| {
+            error.hint(format!(
+                "chmod 600 {}, and change the secrets if others were there",
+                path.display()
+            ))
+        })?;
         let mut text = String::new();
         file.take(FILE_BYTES_MAX)
             .read_to_string(&mut text)
