@@ -135,7 +135,7 @@ pub use put::{
 pub use rates::{Bound, Rates, Sample, SampleRates, rates};
 pub use read::{Reader, TimesReader};
 pub use remedy::{Note, Remedy};
-pub use replicate::{ReplicateReport, ReplicateRequest, check_selected, replicate};
+pub use replicate::{ReplicateReport, ReplicateRequest, check_selected, private_of, replicate};
 pub use shown::{ShownPath, hex, is_unseen, path_as_text, shown};
 pub use size::Size;
 pub use store::{Host, Store, View, Warning};

@@ -1,5 +1,7 @@
 //! Transfers of refs in one file.
 
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Stdio;
 
 use support::{Finished, Random, TestEnvironment, assert_same_tree, check, environment};
@@ -230,4 +232,37 @@ fn a_bundle_gives_way_to_no_copy() {
         );
         assert_eq!(std::fs::read(env.path("one.bundle")).unwrap(), whole);
     }
+}
+
+#[test]
+fn nothing_is_added_to_a_bundle_of_another_user() {
+    let env = environment!();
+    two_refs(&env);
+    env.ok(["export", "planted.bundle", "team/t/weights"]);
+    let bundle = env.path("planted.bundle");
+    let mode = |mode| std::fs::set_permissions(&bundle, Permissions::from_mode(mode)).unwrap();
+    mode(0o666);
+    chown(&bundle, Some(4242), None).unwrap();
+    let before = std::fs::read(&bundle).unwrap();
+    env.write("secret/file", "of one user");
+    std::fs::set_permissions(env.path("secret/file"), Permissions::from_mode(0o600)).unwrap();
+    env.ok(["put", "secret", "project/demo/secret"]);
+    for name in ["project/demo/secret", "project/demo/data"] {
+        let refused = env.store(["export", "planted.bundle", name]);
+        assert_eq!(refused.code, Some(1), "{refused}");
+        assert!(refused.stderr.contains("planted.bundle"), "{refused}");
+        assert_eq!(std::fs::read(&bundle).unwrap(), before);
+    }
+    let refused = env.store(["export", "planted.bundle", "project/demo/data"]);
+    assert!(refused.stderr.contains("belongs to user 4242"), "{refused}");
+    // It can still be read, and what is the caller's own takes what others may read.
+    env.ok(["ls", "--store", "planted.bundle"]);
+    chown(&bundle, Some(0), None).unwrap();
+    env.ok(["export", "planted.bundle", "project/demo/data"]);
+    let refused = env.store(["export", "planted.bundle", "project/demo"]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    let told = "others may read it, and project/demo/secret@1 is private";
+    assert!(refused.stderr.contains(told), "{refused}");
+    mode(0o600);
+    env.ok(["export", "planted.bundle", "project/demo"]);
 }

@@ -6,6 +6,7 @@ mod args;
 mod estimate;
 mod metrics;
 mod report;
+mod unseen;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -270,6 +271,7 @@ fn open(transfer: &Transfer, context: &Context) -> Result<Stores> {
                 store::check_selected(&from, &transfer.request)
                     .map_err(|error| transfer.at_source(error))?;
             }
+            unseen::check(&from, &transfer.request, path)?;
             context.open_or_make_bundle(path)?
         }
         Side::Here if transfer.request.dry_run => context.open_for_dry_run()?,

@@ -37,6 +37,8 @@ struct Shared {
     path: PathBuf,
     url: String,
     file: File,
+    /// The file that was made when this was opened. A server may give it to another user than the caller.
+    made: Option<(u64, u64)>,
     is_writable: bool,
     inner: Mutex<Inner>,
 }
@@ -65,8 +67,10 @@ impl Bundle {
         let failed = |source| Error::io("open the bundle", path, source);
         let absolute = std::path::absolute(path).map_err(failed)?;
         let is_nothing = |found: Metadata| found.is_file() && found.len() == 0;
+        let mut made = None;
         if create && std::fs::symlink_metadata(&absolute).map_or(true, is_nothing) {
-            make(&absolute).map_err(|source| Error::io("make the bundle", path, source))?;
+            let file = make(&absolute);
+            made = file.map_err(|source| Error::io("make the bundle", path, source))?;
         }
         let file = crate::fs::open_regular(&absolute).map_err(failed)?;
         let (file, is_writable) = match OpenOptions::new().read(true).write(true).open(&absolute) {
@@ -78,6 +82,7 @@ impl Bundle {
             url: format!("bundle:{}", absolute.display()),
             path: absolute,
             file,
+            made,
             is_writable,
             inner: Mutex::new(Inner {
                 objects: BTreeMap::new(),
@@ -186,6 +191,7 @@ impl Bundle {
             let message = format!("{}: you may not write to it", self.0.url);
             return Err(Error::denied(message));
         }
+        self.check_own()?;
         let locked = flock(&self.0.file, FlockOperation::NonBlockingLockExclusive);
         if locked == Err(rustix::io::Errno::WOULDBLOCK) {
             let message = format!("{}: another process is writing to it", self.0.url);
@@ -196,6 +202,21 @@ impl Bundle {
         self.follow(inner, end)?;
         inner.is_locked = true;
         Ok(())
+    }
+
+    /// Fails when the file belongs to another user, who could read what is added to it.
+    fn check_own(&self) -> Result<()> {
+        let found = self.0.file.metadata().map_err(self.io_failed(READ))?;
+        let user = rustix::process::geteuid().as_raw();
+        if found.uid() == user || self.0.made == Some((found.dev(), found.ino())) {
+            return Ok(());
+        }
+        Err(Error::denied(format!(
+            "{}: belongs to user {}, expected user {user}, who runs this",
+            self.0.url,
+            found.uid()
+        ))
+        .hint("name another file: the owner of this one can read and change all that is written to it"))
     }
 
     /// Appends a record and `body`, durably.

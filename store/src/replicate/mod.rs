@@ -204,6 +204,18 @@ pub fn check_selected(source: &Store, request: &ReplicateRequest) -> Result<()> 
     }
 }
 
+/// The first of the versions of `source` that `request` asks for and only their owner may read, as `NAME@N`.
+///
+/// # Errors
+/// Those of reading its state.
+pub fn private_of(source: &Store, request: &ReplicateRequest) -> Result<Option<String>> {
+    let id = source.format().id;
+    let ends = Ends { from: id, to: id };
+    let selected = select(request, ends, &source.readable_state()?, &State::default())?;
+    let found = selected.bring.iter().find(|bring| bring.version.private);
+    Ok(found.map(|bring| format!("{}@{}", bring.name, bring.from)))
+}
+
 impl RefOutcome {
     /// That nothing of a ref is to be had, or not this version of it.
     fn failed(name: &RefName, from: Option<u64>, error: Error) -> Self {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Seek, Write as _};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use crate::format::{BUNDLE_MAGIC, BUNDLE_RECORDS, BundleEnd, encode_bundle_start};
@@ -15,8 +15,9 @@ pub(in crate::remote) fn is_bundle(path: &Path) -> bool {
         .is_ok_and(|()| magic == BUNDLE_MAGIC)
 }
 
-/// Creates an empty bundle, durably. Replaces an empty file; keeps a file that appears in the meantime.
-pub(super) fn make(path: &Path) -> io::Result<()> {
+/// Creates an empty bundle, durably, and returns its device and inode. Replaces an empty file; keeps a file that appears
+/// in the meantime.
+pub(super) fn make(path: &Path) -> io::Result<Option<(u64, u64)>> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     let mut staged = tempfile::NamedTempFile::new_in(parent)?;
     let end = BundleEnd {
@@ -25,15 +26,19 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
     };
     staged.write_all(&encode_bundle_start(end))?;
     staged.as_file().sync_all()?;
+    let about = staged.as_file().metadata()?;
+    let mut made = Some((about.dev(), about.ino()));
     if std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file() && found.len() == 0) {
         staged.persist(path)?;
-        return File::open(parent)?.sync_all();
+        File::open(parent)?.sync_all()?;
+        return Ok(made);
     }
     match staged.persist_noclobber(path) {
-        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => made = None,
         persisted => drop(persisted?),
     }
-    File::open(parent)?.sync_all()
+    File::open(parent)?.sync_all()?;
+    Ok(made)
 }
 
 pub(super) fn read_up_to(file: &File, bytes: &mut [u8]) -> io::Result<usize> {
