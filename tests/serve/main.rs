@@ -12,6 +12,7 @@ mod page_leaves;
 mod paths;
 mod places;
 mod pull;
+mod pull_later;
 mod pull_saved;
 mod s3;
 mod s3_client;

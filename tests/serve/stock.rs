@@ -1,11 +1,13 @@
 //! Unmodified clients from PyPI, in short: `tests/run hub` and `tests/run s3-clients` test many more at length.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use support::{Random, TestEnvironment, environment};
 
+use crate::origin::Origin;
 use crate::server::Server;
 
 /// The steps of a client with a namespace that has one plain tree: it reads, and writes with Xet left on.
@@ -145,4 +147,61 @@ fn boto3_reads_and_cannot_write() {
     let told = String::from_utf8_lossy(&done.stdout);
     let failure = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{told}{failure}");
+}
+
+/// A client that is told to ask for a file again does so: each generation hears it in its own words.
+fn asks_again(version: &str, told: &str) {
+    let env = environment!();
+    env.ok(["init"]);
+    let origin = Origin::start();
+    let bytes = Random::new(8).bytes(200_000);
+    origin.add("org/m", &[("x.bin", &bytes)]);
+    origin.plan(|plan| plan.file_status = Some(503));
+    let server = Server::start(&env, &["--upstream", &origin.url()]);
+    let home = env.path("home");
+    let client = Command::new(python(&format!("hub-{version}")))
+        .args(["-B", "-c"])
+        .arg("import huggingface_hub as h; print(h.hf_hub_download('org/m', 'x.bin'))")
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", &home)
+        .env("HF_HOME", &home)
+        .env(
+            "HF_ENDPOINT",
+            format!("http://{}/project/demo", server.address()),
+        )
+        .env("HF_HUB_DISABLE_TELEMETRY", "1")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let is_told = || {
+        std::fs::read_to_string(env.path("log"))
+            .unwrap()
+            .contains(told)
+    };
+    // Much longer than it takes.
+    for _ in 0..1200 {
+        if is_told() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    origin.plan(|plan| plan.file_status = None);
+    let done = client.wait_with_output().unwrap();
+    let failure = String::from_utf8_lossy(&done.stderr);
+    assert!(is_told() && done.status.success(), "{failure}");
+    let path = String::from_utf8(done.stdout).unwrap();
+    assert!(std::fs::read(path.trim()).unwrap() == bytes);
+    assert_eq!(server.stop(), Some(0));
+}
+
+#[test]
+fn the_oldest_client_of_the_hub_asks_again() {
+    asks_again("0.36.2", r#""status":503"#);
+}
+
+#[test]
+fn the_newest_client_of_the_hub_asks_again() {
+    asks_again("2.4.0", r#""status":429"#);
 }

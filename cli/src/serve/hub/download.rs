@@ -14,7 +14,7 @@ use crate::serve::answer::{Answer, Content};
 use crate::serve::body::FileBody;
 use crate::serve::hub::fault::{COMMIT, Fault, Outcome};
 use crate::serve::hub::files::{Entry, Etag, What};
-use crate::serve::hub::find::Revision;
+use crate::serve::hub::find::{HASHES_TIME, Revision};
 use crate::serve::hub::pull::{self, Place, Pull};
 use crate::serve::hub::route::{Id, Named, Type};
 use crate::serve::hub::{Hub, Request};
@@ -39,7 +39,9 @@ impl Hub {
     ) -> Outcome<Answer> {
         let revision = self.revision(request, kind, id, rev).await?;
         let (entry, size) = revision.file(path)?;
-        let etags = self.etags(&revision.sight, vec![entry.clone()]).await?;
+        let etags = self
+            .etags(&revision.sight, vec![entry.clone()], HASHES_TIME)
+            .await?;
         let etag = etags.into_iter().flatten().next();
         let etag = etag.ok_or_else(|| Fault::entry(path, &revision.commit.hex))?;
         let answer = |status| headed(Answer::new(status), &revision.commit.hex, &etag, path, size);
@@ -157,9 +159,7 @@ impl Hub {
         (entry, size, name): (&Entry, u64, &str),
     ) -> Outcome<Place> {
         let Some(pull) = &self.pull else {
-            return Err(Fault::later(
-                "this file was never fetched from the upstream",
-            ));
+            return Err(Fault::away("this file was never fetched from the upstream"));
         };
         let repo = &revision.repo;
         pull.file(pull::Wanted {

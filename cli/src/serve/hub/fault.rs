@@ -35,6 +35,8 @@ pub(crate) struct Fault {
     more: Vec<(HeaderName, String)>,
     /// The cause, for the access log only.
     behind: Option<String>,
+    /// Whether the same request would fail again.
+    is_final: bool,
 }
 
 pub(crate) type Outcome<T> = Result<T, Fault>;
@@ -48,6 +50,7 @@ impl Fault {
             commit: None,
             more: Vec::new(),
             behind: None,
+            is_final: false,
         }
     }
 
@@ -128,6 +131,14 @@ impl Fault {
         Self { behind, ..self }
     }
 
+    /// What this server will not have, however often it is asked, and which is not missing either.
+    pub(super) fn away(message: impl Into<String>) -> Self {
+        Self {
+            is_final: true,
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+        }
+    }
+
     /// A temporary failure: the answer is still being computed.
     pub(crate) fn later(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
@@ -189,7 +200,7 @@ impl From<Fault> for Answer {
         if let Some(commit) = fault.commit {
             answer = answer.with(COMMIT, commit);
         }
-        if fault.status == StatusCode::SERVICE_UNAVAILABLE {
+        if fault.status == StatusCode::SERVICE_UNAVAILABLE && !fault.is_final {
             answer = answer.with(RETRY_AFTER, LATER_SECS);
         }
         if fault.status == StatusCode::UNAUTHORIZED {

@@ -3,7 +3,7 @@
 //! With an upstream, a repo that the namespace does not own is first looked up there (`pull`), then in the store.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::serve::hub::fault::{Fault, Outcome};
 use crate::serve::hub::files::{Entry, Etag, Files, What};
@@ -14,8 +14,11 @@ use crate::serve::hub::{Hub, Inner, REVISION_BYTES_MAX, Request};
 use crate::serve::patience::{LOOK_TIME, within};
 use crate::serve::source::{Sight, block};
 
-/// How long a request waits for hashes. Clients treat a slower answer as a failure.
-const HASHES_TIME: Duration = Duration::from_secs(8);
+/// How long a request for a file waits for hashes, and how long any request does without progress. Clients treat a
+/// slower answer with a file as a failure.
+pub(super) const HASHES_TIME: Duration = Duration::from_secs(8);
+/// How long a request for a list waits for hashes. Its clients wait without a limit, and many do not ask again.
+pub(super) const LIST_TIME: Duration = Duration::from_secs(300);
 
 /// A revision of a repo and its files.
 pub(super) struct Revision {
@@ -125,11 +128,12 @@ impl Hub {
         found?.map(Ok).ok_or_else(Fault::repo)
     }
 
-    /// The etags of entries; `None` for directories.
+    /// The etags of entries; `None` for directories. Waits at most for `time`, and only as long as hashes are computed.
     pub(super) async fn etags(
         &self,
         sight: &Sight,
         entries: Vec<Entry>,
+        time: Duration,
     ) -> Outcome<Vec<Option<Etag>>> {
         // Most etags are in memory, which is faster than a switch to another thread.
         let known: Option<Vec<_>> = entries
@@ -151,25 +155,36 @@ impl Hub {
             })
             .await
         };
-        hashed(HASHES_TIME, work).await
+        let hashed_bytes = || self.shared.numbers.hashed_bytes.now();
+        hashed((time, HASHES_TIME), hashed_bytes, work).await
     }
 }
 
-/// Waits for hashes. The work continues after a timeout, so a retry may find it done.
+/// Waits for hashes: at most for the first time, and at most for the second one without progress. The work continues
+/// after a timeout, so a retry may find it done.
 async fn hashed<T: Send + 'static>(
-    time: Duration,
+    (most, pause): (Duration, Duration),
+    progress: impl Fn() -> u64,
     work: impl Future<Output = store::Result<T>> + Send + 'static,
 ) -> Outcome<T> {
-    let Ok(done) = tokio::time::timeout(time, tokio::spawn(work)).await else {
-        return Err(Fault::later(
-            "the hashes of these files are being computed: ask again",
-        ));
-    };
-    match done {
-        Ok(done) => Ok(done?),
-        Err(_) => Err(Fault::later(
-            "the hashes of these files could not be computed",
-        )),
+    let (began, mut work) = (Instant::now(), tokio::spawn(work));
+    loop {
+        let before = progress();
+        let left = most.saturating_sub(began.elapsed());
+        match tokio::time::timeout(pause.min(left), &mut work).await {
+            Ok(Ok(done)) => return Ok(done?),
+            Ok(Err(_)) => {
+                return Err(Fault::later(
+                    "the hashes of these files could not be computed",
+                ));
+            }
+            Err(_) if began.elapsed() < most && progress() != before => {}
+            Err(_) => {
+                return Err(Fault::later(
+                    "the hashes of these files are being computed: ask again",
+                ));
+            }
+        }
     }
 }
 
@@ -228,6 +243,8 @@ impl Revision {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use hyper::StatusCode;
     use hyper::header::RETRY_AFTER;
     use tokio::sync::oneshot;
@@ -246,12 +263,40 @@ mod tests {
                 done.send("hashed").unwrap();
                 Ok(())
             };
-            let fault = hashed(Duration::from_millis(20), work).await.unwrap_err();
+            let times = (Duration::from_secs(60 * 60), Duration::from_millis(20));
+            let fault = hashed(times, || 7, work).await.unwrap_err();
             let answer = Answer::from(fault);
             assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
             assert!(answer.headers.contains_key(RETRY_AFTER));
             go_on.send(()).unwrap();
             assert_eq!(ended.await.unwrap(), "hashed");
+        });
+    }
+
+    #[test]
+    fn who_asks_for_a_list_waits_as_long_as_hashes_are_computed() {
+        let runtime = crate::serve::runtime().unwrap();
+        runtime.block_on(async {
+            let (go_on, told) = oneshot::channel::<()>();
+            let work = async move {
+                told.await.unwrap();
+                Ok("hashed")
+            };
+            let (bytes, go_on) = (Cell::new(0), Cell::new(Some(go_on)));
+            let progress = || {
+                bytes.set(bytes.get() + 1);
+                if bytes.get() == 10 {
+                    go_on.take().unwrap().send(()).unwrap();
+                }
+                bytes.get()
+            };
+            let times = (Duration::from_secs(60 * 60), Duration::from_millis(5));
+            assert_eq!(hashed(times, progress, work).await.unwrap(), "hashed");
+            // It waits no longer than that.
+            let times = (Duration::from_millis(20), Duration::from_millis(5));
+            let never = std::future::pending::<store::Result<()>>();
+            bytes.set(20);
+            assert!(hashed(times, progress, never).await.is_err());
         });
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::serve::answer::Answer;
 use crate::serve::hub::fault::{Fault, Outcome};
 use crate::serve::hub::files::{Entry, Etag, What};
-use crate::serve::hub::find::Revision;
+use crate::serve::hub::find::{LIST_TIME, Revision};
 use crate::serve::hub::repos::Commit;
 use crate::serve::hub::route::{Id, Type};
 use crate::serve::hub::{Hub, Request};
@@ -55,9 +55,8 @@ impl Hub {
         id: Id,
         rev: Option<&str>,
     ) -> Outcome<Answer> {
-        let revision = self
-            .revision(request, kind, id, rev.unwrap_or("main"))
-            .await?;
+        let revision = self.revision(request, kind, id, rev.unwrap_or("main"));
+        let revision = within(ANSWER_TIME, revision).await?;
         let with_hashes = text::is_on(&request.query, "blobs");
         let files: Vec<Entry> = revision
             .files
@@ -72,7 +71,9 @@ impl Hub {
                 .map(|file| json!({"rfilename": file.path}))
                 .collect(),
             true => {
-                let etags = self.etags(&revision.sight, files.clone()).await?;
+                let etags = self
+                    .etags(&revision.sight, files.clone(), LIST_TIME)
+                    .await?;
                 files.iter().zip(etags).map(sibling).collect()
             }
         };
@@ -93,7 +94,7 @@ impl Hub {
         rev: &str,
         path: &str,
     ) -> Outcome<Answer> {
-        let revision = self.revision(request, kind, id, rev).await?;
+        let revision = within(ANSWER_TIME, self.revision(request, kind, id, rev)).await?;
         let query = &request.query;
         let is_expanded = text::is_on(query, "expand");
         let page = match is_expanded {
@@ -143,13 +144,11 @@ impl Hub {
         let body = asked.whole(PATHS_BYTES_MAX).await?;
         let (paths, is_expanded) =
             named_paths(&body).ok_or_else(|| Fault::bad("the body names no paths"))?;
-        let listed = within(ANSWER_TIME, async {
-            let revision = self.revision(request, kind, id, rev).await?;
-            let found = |path: &String| revision.files.at(path.trim_end_matches('/')).cloned();
-            let entries: Vec<Entry> = paths.iter().filter_map(found).collect();
-            self.listed(&revision, entries, is_expanded).await
-        });
-        Ok(Answer::json(StatusCode::OK, &Value::Array(listed.await?)))
+        let revision = within(ANSWER_TIME, self.revision(request, kind, id, rev)).await?;
+        let found = |path: &String| revision.files.at(path.trim_end_matches('/')).cloned();
+        let entries: Vec<Entry> = paths.iter().filter_map(found).collect();
+        let listed = self.listed(&revision, entries, is_expanded).await?;
+        Ok(Answer::json(StatusCode::OK, &Value::Array(listed)))
     }
 
     async fn listed(
@@ -158,7 +157,9 @@ impl Hub {
         entries: Vec<Entry>,
         is_expanded: bool,
     ) -> Outcome<Vec<Value>> {
-        let etags = self.etags(&revision.sight, entries.clone()).await?;
+        let etags = self
+            .etags(&revision.sight, entries.clone(), LIST_TIME)
+            .await?;
         let last = is_expanded.then_some(&revision.commit);
         let listed = entries.iter().zip(etags);
         Ok(listed

@@ -2,7 +2,8 @@
 //!
 //! `route` parses requests; `find` and `repos` find the ref and the version, `files` its files, `hashes`
 //! their etags. `pull` fetches from an upstream. `look` answers API requests and `download` sends files; `write`,
-//! `uploads` and `commit` store them through `incoming` and `stream`. `fault` words errors for these clients.
+//! `uploads` and `commit` store them through `incoming` and `stream`. `fault` words errors for these clients, and
+//! `generation` knows what theirs takes for temporary.
 
 mod commit;
 mod download;
@@ -11,6 +12,7 @@ mod files;
 mod find;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod generation;
 mod hashes;
 mod incoming;
 mod listing;
@@ -175,6 +177,14 @@ impl Hub {
                 Ok(Answer::text(StatusCode::OK, WELCOME))
             }
             (_, route) if request.is_signed(&route) => self.take(&request, route, asked).await,
+            // Lists may take longer, and limit their steps themselves.
+            (
+                &Method::GET | &Method::HEAD,
+                route @ Route::Repo(_, _, Call::Info(_) | Call::Tree { .. }),
+            ) => {
+                request.check_known()?;
+                self.look(&request, route).await
+            }
             (&Method::GET | &Method::HEAD, route) => {
                 request.check_known()?;
                 within(ANSWER_TIME, self.look(&request, route)).await
@@ -322,7 +332,7 @@ impl Door for Hub {
             Err(fault) => fault.into(),
         };
         answer.token = name;
-        answer
+        generation::suited(head, answer)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::serve::Asked;
 use crate::serve::answer::Answer;
 use crate::serve::hub::fault::{Fault, Outcome};
 use crate::serve::hub::files::{What, is_large};
+use crate::serve::hub::generation;
 use crate::serve::hub::repos::Repo;
 use crate::serve::hub::route::{Id, Named, Type};
 use crate::serve::hub::{Hub, Request};
@@ -222,17 +223,9 @@ pub(super) fn parse<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Outcome<T> {
 
 /// Whether the client library in this User-Agent sends large files only by Xet.
 fn speaks_xet_only(agent: &str) -> bool {
-    let Some((before, rest)) = agent.split_once("hf_hub/") else {
-        return false;
-    };
-    // That client deletes its files before the commit, so it cannot send them within the commit.
-    if before.starts_with("datasets/") {
-        return false;
-    }
-    let mut numbers = rest
-        .split(['.', ';', ' '])
-        .map_while(|number| number.parse::<u32>().ok());
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= XET_ONLY
+    // Datasets deletes its files before the commit, so it cannot send them within the commit.
+    generation::version(agent)
+        .is_some_and(|(before, version)| !before.starts_with("datasets/") && version >= XET_ONLY)
 }
 
 #[cfg(test)]

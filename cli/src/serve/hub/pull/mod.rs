@@ -155,7 +155,7 @@ impl Pull {
     /// Waits until some of a file is available, and returns its place.
     pub(super) async fn file(self: &Arc<Self>, wanted: Wanted) -> Outcome<Place> {
         if self.is_offline {
-            return Err(Fault::later(
+            return Err(Fault::away(
                 "this file was never fetched, and the upstream is not asked",
             ));
         }
