@@ -41,6 +41,29 @@ fn what_was_dropped_comes_back_and_the_rest_stays() {
         report["freed_bytes"].as_u64().unwrap() > 200_000,
         "{report}"
     );
+    // A mistyped name costs nobody a file; metrics of before are replaced.
+    for (notes, code) in [
+        (&b"notes\n"[..], 5),
+        (b"\xff", 5),
+        (b"# HELP x\nstore_x 1\n", 0),
+    ] {
+        env.write("notes", notes);
+        let finished = env.store(["gc", "--metrics-file", "notes"]);
+        assert_eq!(finished.code, Some(code), "{finished}");
+        let kept = std::fs::read(env.path("notes")).unwrap();
+        assert_eq!(kept == notes, code == 5);
+    }
+    let refused = env.store([
+        "duplicate",
+        "project/demo",
+        "--from",
+        "here",
+        "--to",
+        "x",
+        "--metrics-file",
+        "a/file",
+    ]);
+    assert_eq!(refused.code, Some(5), "{refused}");
     let text = std::fs::read_to_string(metrics).unwrap();
     assert!(text.contains("# TYPE store_gc_last_success_timestamp_seconds gauge\nstore_gc_last"));
     env.ok(["get", "project/demo/a", "out"]);

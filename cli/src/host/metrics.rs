@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use jiff::Timestamp;
+use store::{Error, Result};
 
 /// One gauge: name, help, value.
 pub(crate) type Row = (&'static str, &'static str, String);
@@ -26,6 +27,27 @@ pub(crate) fn text(rows: &[Row], prefix: &str, label: &str, of: &str) -> String 
 fn escaped(of: &str) -> String {
     let plain = of.replace(|c: char| store::is_unseen(c) || c == '\"', "_");
     plain.replace('\\', "\\\\")
+}
+
+/// Checks that `file` holds nothing but metrics, or is not there: it is going to be replaced.
+///
+/// # Errors
+/// Conflict, if it holds something else.
+pub(crate) fn check(file: &Path) -> Result<()> {
+    let is_ours =
+        |line: &str| line.is_empty() || line.starts_with('#') || line.starts_with("store_");
+    let is_replaced = match super::files::read(file) {
+        Ok(text) => text.lines().all(is_ours),
+        Err(error) => error.kind() != std::io::ErrorKind::InvalidData,
+    };
+    match is_replaced {
+        true => Ok(()),
+        false => Err(Error::conflict(format!(
+            "{}: holds something other than metrics",
+            file.display()
+        ))
+        .hint("metrics replace the whole file: name one that is not there")),
+    }
 }
 
 /// Reads a time from the file of an earlier run. So the loss of the journal does not raise or clear an alert.

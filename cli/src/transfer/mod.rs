@@ -83,6 +83,8 @@ impl Transfer {
         if self.request.dry_run {
             return dry_run(self, context);
         }
+        let file = self.metrics_file.as_deref();
+        file.map_or(Ok(()), crate::host::metrics::check)?;
         // The id of a job without a name contains its stores, so they are opened first.
         let named = match &self.job {
             Some(name) => Ok((name.to_string(), None)),

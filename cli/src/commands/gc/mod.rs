@@ -125,8 +125,9 @@ struct Limits {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    let done = collected(args, context);
     let file = args.metrics_file.as_ref().filter(|_| !args.dry_run);
+    file.map_or(Ok(()), |file| crate::host::metrics::check(file))?;
+    let done = collected(args, context);
     if let (Some(file), Err(_)) = (file, &done) {
         // An error of this write would hide the first one, which says more.
         let _untold = metrics::write_failure(file, failure::code_of(&done), &context.here()?);
