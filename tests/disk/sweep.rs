@@ -33,7 +33,7 @@ const WRITES: Calls = Calls {
     ordinary: 6,
 };
 const OPENINGS: Calls = Calls {
-    names: "openat,mkdir,mkdirat",
+    names: "openat,openat2,mkdir,mkdirat",
     ordinary: 6,
 };
 const READS: Calls = Calls {

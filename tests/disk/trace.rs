@@ -105,8 +105,18 @@ fn call(line: &str) -> Option<Call> {
         }
         "link" | "linkat" => Some(Call::Link(quoted.next()?, quoted.next()?)),
         "rename" | "renameat" | "renameat2" => Some(Call::Rename(quoted.next()?, quoted.next()?)),
-        "mkdir" | "mkdirat" => Some(Call::Mkdir(quoted.next()?)),
-        "unlink" | "unlinkat" => Some(Call::Unlink(quoted.next()?)),
+        "mkdir" | "unlink" | "mkdirat" | "unlinkat" => {
+            // A name in an open directory, whose path comes before.
+            let directory = arguments.split('"').next().and_then(|descriptor| {
+                let (_, path) = descriptor.split_once('<')?;
+                Some(PathBuf::from(path.split_once('>')?.0))
+            });
+            let path = directory.unwrap_or_default().join(quoted.next()?);
+            Some(match name.starts_with("mkdir") {
+                true => Call::Mkdir(path),
+                false => Call::Unlink(path),
+            })
+        }
         _ => None,
     }
 }
