@@ -206,3 +206,101 @@ fn what_is_of_no_known_version_is_no_change_of_a_job() {
     world.write("out/more", 20);
     world.env.ok(["save", "out"]);
 }
+
+/// Exchanges two directories of a tree. The files in them are not touched.
+fn exchange(world: &World, one: &str, other: &str) {
+    let path = |name: &str| world.path("out").join(name);
+    fs::rename(path(one), world.path("aside")).unwrap();
+    fs::rename(path(other), path(one)).unwrap();
+    fs::rename(world.path("aside"), path(other)).unwrap();
+}
+
+/// Starts a job that exchanges `g1` and `g2` and saves that, then exchanges `g1` and another directory.
+fn exchanged_after_a_save(seed: u64, (size, third): (usize, usize), with: &str) -> World {
+    let world = World::new(seed);
+    for (dir, size) in [("g1", size), ("g2", size), ("g3", third)] {
+        world.write(&format!("source/{dir}/w"), size);
+    }
+    shell(&format!(
+        "find '{}' -type f -exec touch -d 2001-02-03 {{}} +",
+        world.path("source").display()
+    ));
+    world.put();
+    world.make("out", &[]);
+    exchange(&world, "g1", "g2");
+    world.env.ok(["save", "out"]);
+    // Somebody else adds a file.
+    world.env.ok(["get", REF, "theirs"]);
+    world.write("theirs/new", 10);
+    world.env.ok(["put", "theirs", REF]);
+    exchange(&world, "g1", with);
+    world
+}
+
+#[test]
+fn directories_that_a_job_exchanged_after_a_save_stay_so() {
+    let changed = |dir: &str| (format!("{dir}/w"), "changed".to_owned());
+    // Linked files all have one time; private copies may.
+    for (seed, size) in [(337, 20_000), (338, 200)] {
+        for with in ["g2", "g3"] {
+            let world = exchanged_after_a_save(seed, (size, size), with);
+            let read = |dir: &str| fs::read(world.path("out").join(dir).join("w")).unwrap();
+            let before = ["g1", with].map(read);
+            let report = world.partly(REF, "out", &[]);
+            assert_eq!(conflicting(&report), ["g1", with].map(changed), "{size}");
+            assert_eq!(["g1", with].map(read), before, "{size}");
+            assert!(world.path("out/new").exists());
+            world.env.ok(["save", "out"]);
+            world.env.ok(["get", REF, "got"]);
+            for dir in ["g1", "g2", "g3"] {
+                assert_eq!(
+                    fs::read(world.path(&format!("got/{dir}/w"))).unwrap(),
+                    read(dir)
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn directories_that_a_job_exchanged_after_a_save_and_others_removed_stay() {
+    let world = exchanged_after_a_save(339, (20_000, 20_000), "g2");
+    world.env.ok(["rm", "-y", &format!("{REF}:g1")]);
+    let before = fs::read(world.path("out/g1/w")).unwrap();
+    let report = world.partly(REF, "out", &[]);
+    let named = [("g1/w", "dropped"), ("g2/w", "changed")];
+    assert_eq!(
+        conflicting(&report),
+        named.map(|(path, why)| (path.to_owned(), why.to_owned()))
+    );
+    assert_eq!(fs::read(world.path("out/g1/w")).unwrap(), before);
+}
+
+#[test]
+fn a_linked_file_of_another_content_is_not_taken_for_a_torn_one_after_a_boot() {
+    let world = exchanged_after_a_save(341, (20_000, 19_000), "g3");
+    crate::torn::boot(&world);
+    let before = fs::read(world.path("out/g1/w")).unwrap();
+    let report = world.partly(REF, "out", &[]);
+    let changed = |dir: &str| (format!("{dir}/w"), "changed".to_owned());
+    assert_eq!(conflicting(&report), ["g1", "g3"].map(changed));
+    assert_eq!(fs::read(world.path("out/g1/w")).unwrap(), before);
+}
+
+#[test]
+fn private_copies_that_moved_with_their_directory_are_no_untouched_ones() {
+    let world = World::new(340);
+    for dir in ["deep/g1", "deep/g2"] {
+        world.write(&format!("source/{dir}/sub/w"), 200);
+    }
+    shell(&format!(
+        "find '{}' -type f -exec touch -d 2001-02-03 {{}} +",
+        world.path("source").display()
+    ));
+    world.put();
+    world.make("out", &[]);
+    exchange(&world, "deep/g1", "deep/g2");
+    let report = world.partly(REF, "out", &[]);
+    let changed = |dir: &str| (format!("deep/{dir}/sub/w"), "changed".to_owned());
+    assert_eq!(conflicting(&report), ["g1", "g2"].map(changed));
+}

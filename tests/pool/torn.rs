@@ -26,7 +26,7 @@ fn pooled(world: &World, size: u64) -> PathBuf {
 }
 
 /// Changes the marks of trees as if they were from before the last boot.
-fn boot(world: &World) {
+pub(crate) fn boot(world: &World) {
     let now = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     for mark in files_below(&world.pool().join("trees")) {
         let text = fs::read_to_string(&mark).unwrap();

@@ -21,6 +21,9 @@ use crate::host::walk::Stat;
 pub(super) struct Found<'m> {
     pool: &'m Pool,
     trail: Trail,
+    /// Whether each directory on the trail, or one above it, was touched since the tree was settled. Who renames a
+    /// directory touches it, and nothing in it.
+    touched: Vec<bool>,
     settled: Settled,
     /// Inodes of pool files that were set aside; loaded when needed.
     set_aside: Option<HashSet<(u64, u64)>>,
@@ -43,6 +46,7 @@ impl<'m> Found<'m> {
         Ok(Self {
             pool,
             trail: Trail::new(root),
+            touched: Vec::new(),
             settled,
             set_aside: None,
             chunkers: pool.chunkers()?,
@@ -51,13 +55,32 @@ impl<'m> Found<'m> {
     }
 }
 
+impl Found<'_> {
+    /// The attributes of the current directory itself.
+    fn own(&mut self) -> Result<Stat> {
+        let stat = fs::fstat(self.trail.here()?);
+        let stat = stat.map_err(|errno| failed("look at", b"destination", errno))?;
+        Ok(stat.into())
+    }
+
+    fn is_before_settled(&self, ctime: Time) -> bool {
+        self.settled.at.is_some_and(|at| ctime <= at)
+    }
+}
+
 impl Lies for Found<'_> {
     fn enter(&mut self, name: &[u8]) -> Result<()> {
-        self.trail.enter(name)
+        self.trail.enter(name)?;
+        let ctime = self.own()?.ctime;
+        let above = self.touched.last().copied().unwrap_or_default();
+        let is_touched = above || !self.is_before_settled(ctime);
+        self.touched.push(is_touched);
+        Ok(())
     }
 
     fn leave(&mut self) {
         self.trail.leave();
+        self.touched.pop();
     }
 
     fn names(&mut self) -> Result<Vec<Vec<u8>>> {
@@ -81,9 +104,7 @@ impl Lies for Found<'_> {
     }
 
     fn own_time(&mut self) -> Result<Time> {
-        let stat = fs::fstat(self.trail.here()?);
-        let stat = stat.map_err(|errno| failed("look at", b"destination", errno))?;
-        Ok(Stat::from(stat).mtime)
+        Ok(self.own()?.mtime)
     }
 
     fn target(&mut self, name: &[u8]) -> Result<Vec<u8>> {
@@ -123,7 +144,8 @@ impl Lies for Found<'_> {
     }
 
     fn is_untouched(&mut self, found: &Stat) -> bool {
-        self.settled.is_of_this_boot && self.settled.at.is_some_and(|at| found.ctime <= at)
+        let is_moved = self.touched.last().copied().unwrap_or_default();
+        self.settled.is_of_this_boot && !is_moved && self.is_before_settled(found.ctime)
     }
 
     fn has_bytes(&mut self, name: &[u8], content: &Content) -> Result<bool> {

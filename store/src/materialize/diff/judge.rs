@@ -1,8 +1,9 @@
 //! Whether a file is as wanted, as the store made it, or changed by a job.
 //!
-//! A linked file is recognized by its inode, or by its bytes if the pool has another inode by now. A private copy with
-//! the size and time with which it was made is not read if nothing has touched it since the tree was settled. Any other
-//! file is read before it counts as a job's.
+//! A linked file is recognized by its inode, or by its bytes if the pool has another inode by now; all of them have one
+//! time, which proves nothing. A private copy with the size and time with which it was made is not read if nothing has
+//! touched it, or moved it with its directory, since the tree was settled. Any other file is read before it counts as a
+//! job's.
 
 use rustix::fs::FileType;
 
@@ -112,21 +113,25 @@ fn is_made(
             key,
             is_private,
             time,
-        } if kind(found) == FileType::RegularFile => Ok(is_pool_file(lies, (name, found), key)?
-            || (!is_private && lies.is_written_through(key, found)?)
-            || is_copy(lies, (name, found), key, candidates)?
+        } if kind(found) == FileType::RegularFile => {
+            if !is_private && lies.is_written_through(key, found)? {
+                return Ok(true);
+            }
+            // A file that only looks like the pool's file may have another content that a job moved or linked here. So
+            // if the pool has another inode by now, or none, the bytes decide.
+            if is_intact(key, found) {
+                return Ok(lies.is_pooled(key, found)? || lies.has_bytes(name, &key.content)?);
+            }
             // As it was made, except that a power cut took some or all of its bytes. Anyone who shortens a file changes
-            // its time.
-            || (found.mtime == *time && found.size <= key.content.size && lies.may_be_torn())),
+            // its time. What trees link is on the disk before.
+            let is_torn = found.mtime == *time
+                && *time != POOL_TIME
+                && found.size <= key.content.size
+                && lies.may_be_torn();
+            Ok(is_torn || is_copy(lies, (name, found), key, candidates)?)
+        }
         _ => Ok(false),
     }
-}
-
-/// Whether the file is the pool's file of `key`. A file that only looks like it may have another content that a job
-/// moved or linked here. So if the pool has another inode by now, or none, the bytes decide.
-fn is_pool_file(lies: &mut dyn Lies, (name, found): (&[u8], &Stat), key: &PoolKey) -> Result<bool> {
-    Ok(is_intact(key, found)
-        && (lies.is_pooled(key, found)? || lies.has_bytes(name, &key.content)?))
 }
 
 /// Whether the file has the bytes of `key` in an inode of its own.
@@ -141,6 +146,7 @@ fn is_copy(
     }
     let is_as_made = candidates.things.iter().any(|(thing, is_settled)| {
         matches!(thing, Thing::File { key: made, time, .. } if made == key && *time == found.mtime)
+            && found.mtime != POOL_TIME
             && *is_settled
     });
     if is_as_made && lies.is_untouched(found) {

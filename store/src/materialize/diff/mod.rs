@@ -64,7 +64,7 @@ pub(super) trait Lies {
     fn is_written_through(&mut self, key: &PoolKey, found: &Stat) -> Result<bool>;
     /// Whether the system was restarted since the tree was settled, so that bytes may be lost.
     fn may_be_torn(&mut self) -> bool;
-    /// Whether nothing has touched the file since the tree was settled.
+    /// Whether nothing has touched the file, or a directory that it is in, since the tree was settled.
     fn is_untouched(&mut self, found: &Stat) -> bool;
     /// Whether the file has exactly these bytes; reads all of them.
     fn has_bytes(&mut self, name: &[u8], content: &Content) -> Result<bool>;
