@@ -50,7 +50,7 @@ impl Records {
         })
     }
 
-    /// Makes a candidate count as added by a job if `witness` does not have it.
+    /// Makes a candidate count as added by a job if `witness` does not have it, or has it as added.
     pub(super) fn among(mut self, witness: Option<File>) -> Result<Self> {
         let witness = witness.map(|file| Stream::new(file, false));
         self.witness = witness.transpose()?;
@@ -74,7 +74,7 @@ impl Records {
         let mut candidates = Candidates::default();
         let mut having = 0;
         if let Some(witness) = &mut self.witness {
-            candidates.is_added = !witness.has(level, name)?;
+            candidates.is_added = !witness.has_made(level, name)?;
         }
         for stream in &mut self.streams {
             let before = candidates.things.len();
@@ -86,6 +86,7 @@ impl Records {
             }
             having += usize::from(candidates.things.len() > before);
         }
+        candidates.is_added |= candidates.things.iter().any(|(thing, _)| thing.is_added());
         let are_dirs = |is_dir: bool| {
             let all = &candidates.things;
             all.iter()
@@ -126,19 +127,23 @@ impl Stream {
         })
     }
 
-    /// Whether the list has this name here. Skips earlier names.
-    fn has(&mut self, level: usize, name: &[u8]) -> Result<bool> {
+    /// Whether the list has something under this name that was made, and not added by a job. Skips earlier names.
+    fn has_made(&mut self, level: usize, name: &[u8]) -> Result<bool> {
         let mut has = false;
         loop {
             if !has {
                 self.skip(level)?;
             }
             match self.at(level) {
-                Some(head) if head.as_slice() <= name => has = head == name,
+                Some(head) if head.as_slice() <= name => has |= head == name && !self.is_added(),
                 _ => return Ok(has),
             }
             self.head = self.list.next()?;
         }
+    }
+
+    fn is_added(&self) -> bool {
+        (self.head.as_ref()).is_some_and(|(_, _, thing)| thing.is_added())
     }
 
     /// The name of the next entry, if it is on this level.
@@ -161,6 +166,12 @@ impl Candidates {
     pub(super) fn has_dir(&self) -> bool {
         let mut things = self.things.iter();
         things.any(|(thing, _)| matches!(thing, Thing::Dir { .. }))
+    }
+
+    /// Whether nothing but a directory was made.
+    pub(super) fn is_dir(&self) -> bool {
+        let mut things = self.things.iter();
+        things.all(|(thing, _)| matches!(thing, Thing::Dir { .. }))
     }
 
     /// Whether the path may be left over from an earlier version.

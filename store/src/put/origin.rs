@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::error::Result;
 use crate::format::{Content, Time};
-use crate::host::pool::list::{ListReader, NEVER, Thing};
+use crate::host::pool::list::{ADDED, ListReader, NEVER, Thing};
 use crate::host::pool::{Mark, Pool};
 use crate::host::walk::compare_paths;
 use crate::id::StoreId;
@@ -98,7 +98,9 @@ impl Recorded {
         while self.next.is_some() || self.advance()? {
             match (compare_paths(&self.path, path), self.next.take()) {
                 (Ordering::Less, _) => {}
-                (Ordering::Equal, Some(Thing::File { key, time, .. })) if time != NEVER => {
+                (Ordering::Equal, Some(Thing::File { key, time, .. }))
+                    if ![NEVER, ADDED].contains(&time) =>
+                {
                     return Ok(Some((key.content, time)));
                 }
                 // The record may have more entries for this path.

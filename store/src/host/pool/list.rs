@@ -76,7 +76,34 @@ pub(crate) const NEVER: Time = Time {
     nanos: 0,
 };
 
+/// The time of something that a job added to a part of a version, and saved, where that part does not have it. It was
+/// never made there, and is not removed. No file has this time.
+pub(crate) const ADDED: Time = Time {
+    secs: i64::MIN,
+    nanos: 1,
+};
+
 impl Thing {
+    /// Whether a job added it to a part of a version, and saved it.
+    pub(crate) fn is_added(&self) -> bool {
+        matches!(self, Self::File { time, .. } | Self::Symlink { time, .. } if *time == ADDED)
+    }
+
+    /// The same file or symlink with another time; a directory as it is.
+    pub(crate) fn at(self, time: Time) -> Self {
+        match self {
+            Self::File {
+                key, is_private, ..
+            } => Self::File {
+                key,
+                time,
+                is_private,
+            },
+            Self::Symlink { target, .. } => Self::Symlink { target, time },
+            other => other,
+        }
+    }
+
     /// A directory that is no longer wanted. Beside another thing of the same name, it says that the name may not have
     /// existed all the time.
     pub(crate) const NEVER_DIR: Self = Self::Dir { time: NEVER };

@@ -45,7 +45,7 @@ impl Diff<'_> {
     }
 
     /// Enters an existing directory, in the records and on the disk.
-    fn enter_made(&mut self) -> Result<()> {
+    pub(super) fn enter_made(&mut self) -> Result<()> {
         self.records.enter();
         let name = self.path.last().cloned().unwrap_or_default();
         self.lies.enter(&name)

@@ -9,6 +9,7 @@
 //! Nothing is changed here, and the plan depends on nothing but these three, so a plan can be made, printed and thrown
 //! away. What a job changed, added or deleted is kept and named, unless the request says otherwise.
 
+mod added;
 mod alone;
 mod decide;
 mod judge;
@@ -18,7 +19,7 @@ use std::fs::File;
 
 use rustix::fs::FileType;
 
-use super::list::{ListWriter, NEVER, Thing};
+use super::list::{ADDED, ListWriter, NEVER, Thing};
 use super::records::{Candidates, Records};
 use super::report::Overruled;
 use crate::error::Result;
@@ -142,6 +143,8 @@ enum Mode {
     Doomed,
     /// A job deleted it; what was made in it is remembered.
     Deleted,
+    /// It is not there, and not wanted; what a job added in it is remembered.
+    Gone,
 }
 
 /// The next wanted entry of a directory.
@@ -211,6 +214,7 @@ impl<'d> Diff<'d> {
             match level {
                 Mode::Fresh => self.step_fresh()?,
                 Mode::Deleted => self.step_deleted()?,
+                Mode::Gone => self.step_gone()?,
                 Mode::Shared | Mode::Unwanted(_) | Mode::Doomed => self.step_shared()?,
             }
         }
@@ -307,19 +311,7 @@ impl<'d> Diff<'d> {
                 self.count(&wanted);
                 self.wanted(wanted, found, &candidates)
             }
-            (None, Some(found)) => {
-                // What a job added and saved is in the version, if it is only not selected. If it is, somebody removed
-                // it from there since.
-                let path = || self.path.join(&b'/');
-                match candidates.is_added && !self.wants.selects(&path(), found.is_dir()) {
-                    true => self.unwanted(&found, &Candidates::default()),
-                    false => self.unwanted(&found, &candidates),
-                }
-            }
-            (None, None) => {
-                self.path.pop();
-                Ok(())
-            }
+            (None, found) => self.not_wanted(found, &candidates),
         }
     }
 
@@ -347,7 +339,7 @@ impl<'d> Diff<'d> {
                 self.leave_disk(is_root);
                 return self.instead(level.then);
             }
-            Mode::Deleted => {}
+            Mode::Deleted | Mode::Gone => {}
         }
         self.path.pop();
         Ok(())
@@ -413,6 +405,7 @@ impl<'d> Diff<'d> {
 
     /// Keeps what was made under the name in the record. Its time means nothing any more.
     fn remember(&mut self, made: &Candidates) -> Result<()> {
+        let is_added = self.is_outside(made, made.has_dir());
         let (dirs, others): (Vec<_>, Vec<_>) = made
             .things
             .iter()
@@ -422,15 +415,10 @@ impl<'d> Diff<'d> {
         let dir = uncertain.or(dirs.first()).copied();
         let mut last = None;
         for thing in others.into_iter().chain(dir) {
-            let thing = match thing.clone() {
-                Thing::File {
-                    key, is_private, ..
-                } => Thing::File {
-                    key,
-                    is_private,
-                    time: NEVER,
-                },
-                thing => thing,
+            let thing = match is_added {
+                true => thing.clone().at(ADDED),
+                false if matches!(thing, Thing::File { .. }) => thing.clone().at(NEVER),
+                false => thing.clone(),
             };
             if last.as_ref() != Some(&thing) {
                 self.record.push(&self.path, &thing)?;
