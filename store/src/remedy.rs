@@ -172,6 +172,11 @@ remedies! {
     /// Nothing says which version of the ref a directory was made from.
     NameBase =>
         "say from which version it was made, or from none: then it only adds and changes; or save it to another ref";
+    /// A save made a ref again that somebody had removed.
+    RemoveAgain {
+        /// The ref.
+        name: String,
+    } => "remove {name} once more if nobody wants it";
     /// The directory cannot be saved to this ref.
     OtherRef => "save it to another ref";
     /// The store is older than the directory that was made from it.

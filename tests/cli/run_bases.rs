@@ -359,3 +359,29 @@ fn what_is_no_directory_is_told_before_the_command() {
         "{next}"
     );
 }
+
+/// Somebody removes the whole ref while a run or a tree of it is there: its save makes it again, and says so.
+#[test]
+fn a_save_that_brings_a_removed_ref_back_says_so() {
+    let env = environment!();
+    let told = format!("note: {REF} was removed, and is made again from what is in ");
+    let first = env.store(run(&[], "echo a > $STORE_PROJECT_CACHE_DIR/a"));
+    assert!(!first.stderr.contains("was removed"), "{first}");
+    env.ok(["materialize", REF, "job"]);
+    let program = env!("CARGO_BIN_EXE_store-under-test");
+    let script = format!("echo b > $STORE_PROJECT_CACHE_DIR/b; '{program}' rm -y {REF}");
+    let done = env.store(run(&[], &script));
+    assert_eq!(done.code, Some(0), "{done}");
+    assert!(done.stderr.contains(&told), "{done}");
+    assert_eq!(newest(&env, REF), ["a=a", "b=b"]);
+    env.ok(["rm", "-y", REF]);
+    for words in [vec!["save", "job", "-n"], vec!["save", "job"]] {
+        let saved = env.store(words);
+        assert_eq!(saved.code, Some(0), "{saved}");
+        assert!(saved.stderr.contains(&told), "{saved}");
+        let hint = format!("`store rm {REF}` removes it once more");
+        assert!(saved.stderr.contains(&hint), "{saved}");
+    }
+    let again = env.store(["save", "job"]);
+    assert!(!again.stderr.contains("was removed"), "{again}");
+}

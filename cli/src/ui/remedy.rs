@@ -289,6 +289,9 @@ fn with_names(remedy: &Remedy) -> Option<String> {
         Remedy::TookPaths { name, version } => format!(
             "{name}@{version} was made by that: while it is the newest version, `store rm {name}@{version}` takes it back; `store undo REF@N` brings back what was dropped before"
         ),
+        Remedy::RemoveAgain { name } => {
+            format!("if nobody wants it, `store rm {name}` removes it once more")
+        }
         Remedy::Unpin { name, number } => format!("`store unpin {name}@{number}` first"),
         Remedy::Kept { bytes } => format!(
             "{:.2} MB of it are in the store, and the next put uses them; collectors leave them alone for their --min-age (24 hours by default), `store gc --min-age 0` deletes them at once",

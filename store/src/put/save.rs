@@ -89,6 +89,8 @@ impl PutSession<'_> {
         let left = left_behind(&outcome, newest.as_ref());
         report.notes.extend(left.map(Note::from));
         let was = newest.as_ref().map(|(number, _)| *number);
+        let is_again = was.is_none() && base.version.is_some();
+        report.notes.extend(is_again.then(|| self.made_again()));
         let left_out = outcome.merged.left_out;
         report.saved = Some(self.told(&built, base, reader, (was, outcome.merged))?);
         // An insert is made for one call, and is never saved again.
@@ -98,6 +100,17 @@ impl PutSession<'_> {
             self.remember(built, (base, left_out > 0), (version, reader), &mut report);
         }
         Ok(Some(report))
+    }
+
+    /// The note that the ref, which the directory was made from, was removed since.
+    fn made_again(&self) -> Note {
+        let PutRequest { source, target, .. } = self.request();
+        let dir = source.display();
+        let name = target.to_string();
+        Note::with(
+            format!("{name} was removed, and is made again from what is in {dir}"),
+            Remedy::RemoveAgain { name },
+        )
     }
 
     fn newest(&self, reader: &Reader<'_>) -> Result<Newest> {
