@@ -194,6 +194,8 @@ fn what_is_of_no_known_version_is_no_change_of_a_job() {
             let told = format!("{path}: not saved: the record of the tree was lost");
             assert!(saved.stderr.contains(&told), "{saved}");
         }
+        let hint = format!("`store save out {REF} --base N` saves it");
+        assert!(saved.stderr.contains(&hint), "{saved}");
         let listed = world.env.ok(["ls", REF]);
         let is_there = |name: &str| listed.lines().any(|line| line.trim_end().ends_with(name));
         assert!(is_there("new") && is_there("a"), "{listed}");
@@ -201,6 +203,8 @@ fn what_is_of_no_known_version_is_no_change_of_a_job() {
             assert!(!is_there(&format!(" {name}")), "{name}: {listed}");
         }
     }
+    let based = world.env.store(["save", "out", REF, "--base", "1", "-n"]);
+    assert_eq!(based.code, Some(0), "{based}");
     // Set right, it is known again what a job does.
     world.make("out", &["--exact"]);
     world.write("out/more", 20);

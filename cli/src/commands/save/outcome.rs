@@ -36,9 +36,9 @@ pub(super) struct SaveOutcome {
     pub(super) secs: f64,
     pub(super) skipped: Vec<failure::Skipped>,
     pub(super) notes: Vec<String>,
-    /// What to do about credentials that were left out.
+    /// What to do about what was left out.
     #[serde(skip)]
-    pub(super) about_secrets: Option<String>,
+    pub(super) about_skipped: Option<String>,
 }
 
 impl SaveOutcome {
@@ -63,7 +63,7 @@ impl SaveOutcome {
             new_bytes: done.new_bytes,
             stored_bytes: done.stored_bytes,
             secs: elapsed.as_secs_f64(),
-            about_secrets: about_secrets(&done.skipped, &again),
+            about_skipped: about_skipped(&done.skipped, &again),
             skipped: failure::skipped(done.skipped),
             notes: done.notes.iter().map(note).collect(),
         }
@@ -120,7 +120,7 @@ impl SaveOutcome {
             true => Ok(()),
             false => {
                 let error = Error::partial(format!("{}: {}", self.target, parts.join(", ")));
-                Err(match &self.about_secrets {
+                Err(match &self.about_skipped {
                     Some(hint) => error.hint(hint.clone()),
                     None => error,
                 })
@@ -143,8 +143,8 @@ fn note(note: &Note) -> String {
     }
 }
 
-/// The save that includes what looks like credentials.
-fn about_secrets(skipped: &[(PathBuf, Error)], again: &str) -> Option<String> {
+/// The save that includes what was left out.
+fn about_skipped(skipped: &[(PathBuf, Error)], again: &str) -> Option<String> {
     let mut remedies = skipped.iter().filter_map(|(_, error)| error.remedy());
     remedies.find_map(|remedy| match remedy {
         Remedy::AllowSecret { glob } => Some(format!(
@@ -153,6 +153,10 @@ fn about_secrets(skipped: &[(PathBuf, Error)], again: &str) -> Option<String> {
         )),
         Remedy::TakeWrittenThrough => Some(format!(
             "`store materialize` there gets back what the pool made; `{again} --take-written-through` takes what was written"
+        )),
+        Remedy::MaterializeExactly => Some(format!(
+            "`store materialize --exact` there removes what the ref does not have, and puts the tree right; if it is a job's, `{again} --base N` \
+             saves it, N being the version that the tree was made from"
         )),
         _ => None,
     })
