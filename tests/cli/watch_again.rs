@@ -184,10 +184,12 @@ fn files_that_come_after_the_marker_are_published() {
     assert!(files().contains("rng_state_1.pth") && files().contains("scheduler.pt"));
     let done = end(watch);
     assert_eq!((done.code, &*done.stderr), (Some(0), ""), "{done}");
-    // A rank overwrites one.
+    // A rank overwrites one, as if all of it were rewritten.
     std::thread::sleep(Duration::from_millis(1500));
     env.write("out/checkpoint-1/rng_state_1.pth", b"\x80\x02K\x01.");
     let done = once(&env, &[]);
+    assert_eq!((done.code, &*out(&done)), (Some(6), ""), "{done}");
+    let done = once(&env, &["--settled", "2s"]);
     assert_eq!(done.code, Some(0), "{done}");
     assert!(out(&done).contains("ckpt@3 "), "{done}");
     // Files of any name that come while no watch is running.

@@ -184,3 +184,50 @@ fn a_watch_that_ends_names_what_was_broken_off_while_it_ran() {
     assert!(done.stderr.contains(why), "{done}");
     assert_eq!(published(&env), ["checkpoint-1"]);
 }
+
+/// A job that went back writes a published checkpoint again, in place, and another rank is late.
+#[test]
+fn what_is_written_again_in_place_is_published_once_all_of_it_is() {
+    let files = [
+        "config.json",
+        "model.bin",
+        "rng_state_0.bin",
+        "scheduler.bin",
+    ];
+    for (marker, options) in [
+        ("trainer_state.json", &["--keep", "1"][..]),
+        ("DONE", &["--keep", "1", "--done", "DONE"]),
+    ] {
+        let env = environment!();
+        let write =
+            |name: &str, text: &str| drop(env.write(format!("out/checkpoint-8/{name}"), text));
+        let write_all = |text: &str| {
+            files.iter().for_each(|name| write(name, text));
+            write(marker, "{}");
+        };
+        write("optimizer.bin", "A");
+        write_all("A");
+        let mut watch = start(&env, options);
+        assert!(line(&mut watch).contains("ckpt@1"));
+        write_all("B");
+        std::thread::sleep(Duration::from_secs(8));
+        assert_eq!(env.ok(["cat", &format!("{REF}@latest:model.bin")]), "A");
+        write("optimizer.bin", "B");
+        assert!(line(&mut watch).contains("ckpt@2"));
+        for name in files.iter().chain(&["optimizer.bin"]) {
+            assert_eq!(env.ok(["cat", &format!("{REF}@latest:{name}")]), "B");
+        }
+        // It is broken off.
+        write_all("C");
+        std::thread::sleep(Duration::from_secs(7));
+        for done in [end(watch), once(&env, options)] {
+            assert_eq!((done.code, &*done.stdout), (Some(6), &b""[..]), "{done}");
+            let why = "checkpoint-8: not finished: other files were written since it was published, and optimizer.bin was not";
+            assert!(done.stderr.contains(why), "{done}");
+        }
+        // A trainer that leaves a file as it is.
+        let done = once(&env, &[options, &["--settled", "2s"]].concat());
+        assert_eq!(done.code, Some(0), "{done}");
+        assert_eq!(published(&env), ["checkpoint-8"]);
+    }
+}

@@ -25,6 +25,8 @@ use crate::ui::{human, names};
 const QUIET: Duration = Duration::from_secs(1);
 /// The same if files were written after the marker.
 const LATE: Duration = Duration::from_secs(5);
+/// The same if a published checkpoint was rewritten in part.
+const REWRITTEN: Duration = Duration::from_secs(300);
 /// How often to look into finished checkpoints even if they seem unchanged from outside.
 const INTO: Duration = Duration::from_secs(60);
 /// The longest delay until a signal is noticed.
@@ -43,8 +45,9 @@ const NAP: Duration = Duration::from_millis(50);
 /// died, so a checkpoint with truncated tensor files is kept out all the same. A checkpoint that changes while it is
 /// read is not published, and is looked at again. If a marker is older than another file of its checkpoint, as when a
 /// rewrite was broken off, the checkpoint is not published until there is a newer marker or --settled is over. If other
-/// ranks only add files after the marker, it must stand still for 5 seconds. A checkpoint without files is never
-/// published.
+/// ranks only add files after the marker, it must stand still for 5 seconds. If a published checkpoint is written again in
+/// place, it counts when all of its files were written, or when nothing has changed for --settled, or 5 minutes. A
+/// checkpoint without files is never published.
 ///
 /// Each checkpoint becomes a version once, even if its content is that of the one before. A checkpoint whose times
 /// alone changed does not become a version again, even if its version was dropped, also while no watch ran. A
@@ -124,6 +127,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         settled: args.settled,
         quiet: QUIET,
         late: LATE,
+        rewritten: REWRITTEN,
     };
     let mut steps = Steps::new(&dir, rule.clone());
     let how = How {

@@ -41,6 +41,8 @@ pub struct StepRule {
     pub quiet: Duration,
     /// If files came after the marker: how long nothing must have changed.
     pub late: Duration,
+    /// If a published step was rewritten in part: how long nothing must have changed, unless `settled` says so.
+    pub rewritten: Duration,
 }
 
 /// A directory of steps that is watched.
@@ -51,6 +53,8 @@ pub struct Steps {
     seen: HashMap<Vec<u8>, Seen>,
     /// Published steps by name, on one line.
     ages: BTreeMap<String, StepAge>,
+    /// The time of this host, if the times of files may tell how long a step has stood still.
+    wall: Option<Time>,
 }
 
 /// A step, and since when it has been as it is.
@@ -102,12 +106,19 @@ impl Steps {
             rule,
             seen: HashMap::new(),
             ages: BTreeMap::new(),
+            wall: None,
         }
     }
 
     /// Sets which steps are published: files may be added to those.
     pub fn published(&mut self, ages: &BTreeMap<String, StepAge>) {
         self.ages.clone_from(ages);
+    }
+
+    /// Lets the times of files tell how long a step has stood still before it was first seen. `now` is the time of this
+    /// host.
+    pub fn trust_times(&mut self, now: Time) {
+        self.wall = Some(now);
     }
 
     /// Looks at all steps. `now` comes from a monotonic clock with any origin.
@@ -186,15 +197,14 @@ impl Steps {
             }
             known => known.filter(|known| verdict != Verdict::Passed || known.is_named),
         };
-        let wanted = match (verdict, self.rule.settled) {
-            (Verdict::Finished | Verdict::Passed, _) => self.rule.quiet,
-            (Verdict::Unknown, Some(settled)) => settled,
-            (Verdict::Unknown, None) => return Ok(State::Unknown),
-            (Verdict::Unfinished, _) => {
+        match verdict {
+            Verdict::Unknown if self.rule.settled.is_none() => return Ok(State::Unknown),
+            Verdict::Unfinished => {
                 let why = markers::awaited(name, self.rule.done.as_deref());
                 return Ok(State::Unfinished(why, None));
             }
-        };
+            Verdict::Finished | Verdict::Passed | Verdict::Unknown => {}
+        }
         let Some(step) = Step::at(&path, mark.as_ref())? else {
             // The step changed or disappeared while it was read.
             return Ok(State::Unfinished(NotYet::Written, None));
@@ -213,31 +223,9 @@ impl Steps {
             }
             _ => now,
         };
-        let ages = &self.ages;
-        let has_grown = ages.get(&step.name).is_some_and(|age| age.is_within(&step));
-        // A published step to which files were added stays finished, although they are newer than its marker.
-        let is_published = ages.get(&step.name).is_some_and(|age| age.is_of(&step));
-        let older = mark.as_ref().filter(|_| !has_grown && !is_published);
-        let older = older.and_then(|mark| self.older(&step, mark));
-        let is_named = verdict != Verdict::Unknown && older.is_none();
-        let is_late = verdict != Verdict::Unknown && (has_grown || goes_on(&step, mark.as_ref()));
-        let wanted = match (&older, self.rule.settled) {
-            (Some(_), Some(settled)) => settled,
-            _ if is_late => wanted.max(self.rule.late),
-            _ => wanted,
-        };
-        let is_still = since < now && now.saturating_sub(since) >= wanted;
-        let why = match older {
-            Some(older) if self.rule.settled.is_none() => Some(older),
-            _ if !is_still && is_late => Some(NotYet::Late),
-            _ if !is_still => Some(NotYet::Written),
-            _ if step.files.is_empty() => Some(NotYet::Empty),
-            _ if step.is_marker_alone() && !ages.contains_key(&step.name) => {
-                mark.map(|mark| NotYet::Alone { mark: mark.path })
-            }
-            _ => whole::torn(&step.path),
-        };
+        let why = self.why_not(&step, (verdict, mark.as_ref()), (since, now));
         let rests = outside.filter(|_| why.is_none());
+        let is_named = verdict != Verdict::Unknown && self.older(&step, mark.as_ref()).is_none();
         let seen = Seen {
             step,
             since,
@@ -249,6 +237,78 @@ impl Steps {
             None => State::Finished(seen),
             Some(why) => State::Unfinished(why, Some(seen)),
         })
+    }
+
+    /// Why a step that its writer may have finished is not finished yet, if it is not. It has been as it is `since`.
+    fn why_not(
+        &self,
+        step: &Step,
+        (verdict, mark): (Verdict, Option<&Mark>),
+        (since, now): (Duration, Duration),
+    ) -> Option<NotYet> {
+        let settled = self.rule.settled;
+        let is_marked = verdict != Verdict::Unknown;
+        let older = self.older(step, mark);
+        let left = self.before(step).and_then(|age| age.remnant(step));
+        let left = left.filter(|_| is_marked);
+        let has_grown = self.has_grown(step);
+        let is_late = is_marked && (has_grown || left.is_some() || goes_on(step, mark));
+        let wanted = match (&older, settled) {
+            (Some(_), Some(settled)) => settled,
+            (None, Some(settled)) if !is_marked => settled,
+            _ if is_late => self.rule.quiet.max(self.rule.late),
+            _ => self.rule.quiet,
+        };
+        let whole = settled.unwrap_or(self.rule.rewritten);
+        let wanted = left.map_or(wanted, |_| wanted.max(whole));
+        let is_still = |span| self.is_still(step, (since, now), span);
+        match older {
+            Some(older) if settled.is_none() => return Some(older),
+            _ if is_still(wanted) => {}
+            _ => {
+                let left = left.filter(|_| is_still(self.rule.late));
+                let rewritten = left.map(|file| NotYet::Rewritten {
+                    file: file.to_vec(),
+                    span: wanted,
+                });
+                let usual = if is_late {
+                    NotYet::Late
+                } else {
+                    NotYet::Written
+                };
+                return Some(rewritten.unwrap_or(usual));
+            }
+        }
+        if step.files.is_empty() {
+            return Some(NotYet::Empty);
+        }
+        let is_new = !self.ages.contains_key(&step.name);
+        match mark.filter(|_| is_new && step.is_marker_alone()) {
+            Some(mark) => Some(NotYet::Alone {
+                mark: mark.path.clone(),
+            }),
+            None => whole::torn(&step.path),
+        }
+    }
+
+    /// Whether a step has stood still for this long, by what was seen of it or, if they are trusted, by its times.
+    fn is_still(&self, step: &Step, (since, now): (Duration, Duration), span: Duration) -> bool {
+        let seen = now.saturating_sub(since);
+        let nanos = i128::try_from(span.as_nanos()).unwrap_or(i128::MAX);
+        let is_old = |wall| seen >= self.rule.quiet && nanos_between(step.changed(), wall) >= nanos;
+        since < now && (seen >= span || self.wall.is_some_and(is_old))
+    }
+
+    /// Whether a published step has all of its files unchanged, and others.
+    fn has_grown(&self, step: &Step) -> bool {
+        let age = self.ages.get(&step.name);
+        age.is_some_and(|age| age.is_within(step))
+    }
+
+    /// The age of a step that was published and changed since, other than by files that were added.
+    fn before(&self, step: &Step) -> Option<&StepAge> {
+        let age = self.ages.get(&step.name)?;
+        (!age.is_within(step) && !age.is_of(step)).then_some(age)
     }
 
     /// Whether a passed step itself shows that it is finished: its coordinator wrote so, after everything else, before
@@ -267,19 +327,26 @@ impl Steps {
     /// Whether a time is later than another by more than the quiet time: hosts that write to one directory have
     /// different clocks.
     fn is_later(&self, late: Time, early: Time) -> bool {
-        let nanos = |time: Time| i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
         let quiet = i128::try_from(self.rule.quiet.as_nanos()).unwrap_or(i128::MAX);
-        nanos(late) - nanos(early) > quiet
+        nanos_between(early, late) > quiet
     }
 
     /// Why the marker of a step does not count: it is older than another file or than the loss of one, so it belongs to
-    /// what was there before.
-    fn older(&self, step: &Step, mark: &Mark) -> Option<NotYet> {
-        if !mark.comes_last {
+    /// what was there before. A published step to which files were added stays finished, although they are newer.
+    fn older(&self, step: &Step, mark: Option<&Mark>) -> Option<NotYet> {
+        let mark = mark.filter(|mark| mark.comes_last)?;
+        let age = self.ages.get(&step.name);
+        if age.is_some() && self.before(step).is_none() {
             return None;
         }
         let marked = Stat::of_path(&mark.path).ok()?;
-        if self.is_later(step.newest, marked.mtime) {
+        // If all of it was rewritten, so was its marker, and what other ranks write may come shortly after that.
+        let span = i128::try_from(self.rule.rewritten.as_nanos()).unwrap_or(i128::MAX);
+        let is_near = nanos_between(marked.mtime, step.newest) <= span;
+        let newest = age
+            .filter(|_| is_near)
+            .and_then(|age| age.newest_since(step));
+        if self.is_later(newest.unwrap_or(step.newest), marked.mtime) {
             return Some(NotYet::Older {
                 mark: mark.path.clone(),
                 file: step.last.clone(),
@@ -346,6 +413,12 @@ impl Steps {
             step.path.display()
         )))
     }
+}
+
+/// Nanoseconds from one time to a later one.
+fn nanos_between(early: Time, late: Time) -> i128 {
+    let nanos = |time: Time| i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
+    nanos(late) - nanos(early)
 }
 
 /// Whether files of a step were written after its marker.

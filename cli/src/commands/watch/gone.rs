@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use store::{Extra, Id, State, Version};
+use store::{Extra, Id, State, Step, StepAge, Version};
 
 use super::before::{is_title, name};
 
@@ -96,6 +96,15 @@ impl Gone {
     pub(super) fn title(&self, checkpoint: &str) -> Option<&str> {
         let (title, _) = self.of(checkpoint)?;
         Some(title)
+    }
+
+    /// The ages of gone checkpoints that are as they were published: they may be rewritten in place.
+    pub(super) fn ages(&self, there: &[Step]) -> BTreeMap<String, StepAge> {
+        let is_as_it_was = |step: &&Step| self.title(&step.name) == Some(&*step.title);
+        let there = there.iter().filter(is_as_it_was);
+        there
+            .map(|step| (step.name.clone(), StepAge::of(step)))
+            .collect()
     }
 
     /// Whether the gone checkpoint had this content.

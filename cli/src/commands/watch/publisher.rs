@@ -95,13 +95,15 @@ impl<'p> Publisher<'p> {
         let before = Before::of(store, target)?;
         let there = Steps::all(&how.dir, &how.rule)?;
         let last = before.last(&there);
+        let mut ages = before.gone.ages(&there);
+        ages.extend(before.ages);
         let known: BTreeSet<String> = before.titles.into_keys().collect();
         let mut publisher = Self {
             context,
             store,
             how,
             target,
-            ages: before.ages,
+            ages,
             names: before.names,
             last,
             gone: before.gone,

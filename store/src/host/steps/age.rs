@@ -106,6 +106,16 @@ impl StepAge {
         self.files.is_some_and(|files| step.is_anew(&files))
     }
 
+    /// If `step` has files that were published with this age and others that were written since: one of the former.
+    pub(super) fn remnant<'s>(&self, step: &'s Step) -> Option<&'s [u8]> {
+        step.remnant(self.files.as_ref()?)
+    }
+
+    /// The last change in `step` without what other ranks write, if all of its files were written since.
+    pub(super) fn newest_since(&self, step: &Step) -> Option<Time> {
+        step.newest_since(self.files.as_ref()?)
+    }
+
     /// Whether nothing in the step was written later than in the one that was published with the age `other`.
     pub fn says_no_more_than(&self, other: &Self) -> bool {
         // The other step may be as new as its marker.

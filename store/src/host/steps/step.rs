@@ -60,8 +60,12 @@ struct Sight {
 }
 
 /// A file or a link as it was seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
+    /// Its path, relative to the step.
+    name: Vec<u8>,
+    /// Whether another rank than the marker's may write it.
+    is_of_ranks: bool,
     /// When it was written; anybody can set this time.
     written: Time,
     /// When anything about it changed.
@@ -124,16 +128,11 @@ impl Step {
                 }
                 Err(error) => return Err(Error::new(error.kind(), error.to_string())),
             }
-            if let Ok(Item::File { stat, name, .. } | Item::Symlink { stat, name, .. }) = &item {
+            if let Ok(Item::File { stat, .. } | Item::Symlink { stat, .. }) = &item {
                 let place = || path.join(OsStr::from_bytes(walk.path()));
                 let is_late = is_of_ranks(walk.path())
                     && late.as_ref().is_some_and(|late| late.has(stat, place));
-                sight.age(
-                    walk.path(),
-                    stat,
-                    mark,
-                    is_late || name.starts_with(OF_RANKS),
-                );
+                sight.age(walk.path(), stat, mark, is_late || is_own(walk.path()));
             }
         }
         let name = shown(path.file_name().unwrap_or_default().as_encoded_bytes());
@@ -187,6 +186,27 @@ impl Step {
         self.goes_on_after(before.written) && self.paths() == before.paths
     }
 
+    /// If some of its files are those of `before` and others were written since: one of those that are left.
+    pub(super) fn remnant(&self, before: &Files) -> Option<&[u8]> {
+        let left = self.files.iter().find(|file| file.is_of(before))?;
+        let is_rewritten = self.files.iter().any(|file| !file.is_of(before));
+        is_rewritten.then_some(&left.name)
+    }
+
+    /// The last change in the files that only the marker's writer writes, if all files were written since `before`.
+    pub(super) fn newest_since(&self, before: &Files) -> Option<Time> {
+        if self.files.iter().any(|file| file.is_of(before)) {
+            return None;
+        }
+        let own = self.files.iter().filter(|file| !file.is_of_ranks);
+        own.map(|file| file.written.min(file.changed)).max()
+    }
+
+    /// When anything about it last changed, by the times that nobody can set for its files.
+    pub(super) fn changed(&self) -> Time {
+        self.touched.max(self.moved)
+    }
+
     fn paths(&self) -> u64 {
         let mut paths = blake3::Hasher::new();
         for file in &self.files {
@@ -212,6 +232,14 @@ impl Step {
     }
 }
 
+impl Seen {
+    /// Whether it is a file of `before`. A write time may be set by hand or come from a clock that was ahead, and any
+    /// change of its rights is a change.
+    fn is_of(&self, before: &Files) -> bool {
+        self.written <= before.written.min(before.changed) || self.changed <= before.changed
+    }
+}
+
 fn short(sum: &blake3::Hasher) -> u64 {
     let mut first = [0; 8];
     sum.finalize_xof().fill(&mut first);
@@ -222,6 +250,12 @@ fn short(sum: &blake3::Hasher) -> u64 {
 fn is_of_ranks(path: &[u8]) -> bool {
     let mut names = path.split(|byte| *byte == b'/');
     names.any(|name| LATE.iter().any(|late| name.starts_with(late)))
+}
+
+/// Whether it is a file that every rank writes for itself.
+fn is_own(path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next();
+    name.is_some_and(|name| name.starts_with(OF_RANKS))
 }
 
 /// Recognizes files that other ranks wrote after a marker: created after it, rather than rewritten.
@@ -267,6 +301,7 @@ impl Sight {
             _ => self.touched = self.touched.max(stat.mtime).max(stat.ctime),
         }
         if kind != b'd' {
+            let name = path;
             let mut file = blake3::Hasher::new();
             file.update(&(path.len() as u64).to_le_bytes());
             file.update(path);
@@ -276,6 +311,8 @@ impl Sight {
             file.update(target);
             file.update(format!("{:?}", stat.mtime).as_bytes());
             self.files.push(Seen {
+                name: name.to_vec(),
+                is_of_ranks: is_of_ranks(name) || is_own(name),
                 written: stat.mtime,
                 changed: stat.ctime,
                 path,

@@ -389,3 +389,6 @@ fn a_step_that_rests_is_found_again_and_one_that_was_written_anew_is_another() {
     fs::remove_file(&state).unwrap();
     assert!(steps.look(at(5)).unwrap().finished.is_empty());
 }
+
+/// What is written again, and what comes late.
+mod again;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::shown::shown;
 
@@ -46,6 +47,13 @@ pub enum NotYet {
     Thinned {
         /// The marker.
         mark: PathBuf,
+    },
+    /// It was published, and some of its files were written since.
+    Rewritten {
+        /// A file that was not, relative to the step.
+        file: Vec<u8>,
+        /// How long nothing must change until that file counts as unchanged.
+        span: Duration,
     },
     /// An index names a file that does not exist.
     Lacks {
@@ -106,6 +114,13 @@ impl fmt::Display for NotYet {
                 out,
                 ": a file of it was removed after {} was written, as if it were being deleted",
                 last_name(mark)
+            ),
+            Self::Rewritten { file, span } => write!(
+                out,
+                ": other files were written since it was published, and {} was not; it counts when that is written, \
+                 too, or when nothing has changed for {} s",
+                shown(file),
+                span.as_secs()
             ),
             Self::Lacks { index, lacks } => {
                 let (index, lacks) = (shown(index), shown(lacks.as_bytes()));

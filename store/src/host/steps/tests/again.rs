@@ -1,0 +1,104 @@
+//! Published steps that are written again, files that come after a marker, and how long a step has stood still.
+
+use super::*;
+
+/// Writes files of a step that was published, and returns what is told of them: `Ok` if they count.
+fn seen_of(
+    dir: &Path,
+    age: &StepAge,
+    rule: StepRule,
+    span: u64,
+) -> std::result::Result<(), NotYet> {
+    let mut steps = Steps::new(dir, rule);
+    steps.published(&BTreeMap::from([("checkpoint-8".to_owned(), *age)]));
+    steps.look(at(0)).unwrap();
+    let mut seen = steps.look(at(span)).unwrap();
+    match seen.finished.pop() {
+        Some(_) => Ok(()),
+        None => Err(seen.unfinished.pop().unwrap().why),
+    }
+}
+
+#[test]
+fn a_published_step_counts_again_once_all_of_it_was_written_or_it_rests_for_long() {
+    for (marker, done) in [("trainer_state.json", None), ("DONE", Some("DONE"))] {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join("checkpoint-8").join(name);
+        let rule = StepRule {
+            done: done.map(Into::into),
+            late: at(5),
+            rewritten: at(300),
+            ..rule()
+        };
+        let write_all = |names: &[&str], secs: u64| {
+            for name in names.iter().chain(&[marker]) {
+                write(&file(name), secs.to_string());
+                age(&file(name), secs);
+            }
+        };
+        let all = [
+            "config.json",
+            "model.bin",
+            "optimizer.bin",
+            "rng_state_1.bin",
+        ];
+        // A change time cannot be set, so it must be that of an earlier moment.
+        write_all(&all, 5000);
+        let first = Steps::all(dir.path(), &rule).unwrap().pop().unwrap();
+        let published = StepAge::of(&first);
+        std::thread::sleep(Duration::from_millis(50));
+        for left in 1..all.len() {
+            let mut names = all.to_vec();
+            let name = names.remove(left);
+            write_all(&all, 5000);
+            let again = Steps::all(dir.path(), &rule).unwrap().pop().unwrap();
+            let published = StepAge::of(&again);
+            std::thread::sleep(Duration::from_millis(50));
+            write_all(&names, 100);
+            let seen = |span| seen_of(dir.path(), &published, rule.clone(), span);
+            assert_eq!(seen(4), Err(NotYet::Late), "{name}");
+            let (file, span) = (name.as_bytes().to_vec(), at(300));
+            assert_eq!(seen(299), Err(NotYet::Rewritten { file, span }), "{name}");
+            assert_eq!(seen(300), Ok(()), "a trainer may leave {name} as it is");
+        }
+        // What other ranks write may come shortly after the marker; what rank 0 writes may not.
+        let seen = |span| seen_of(dir.path(), &published, rule.clone(), span);
+        write_all(&all, 1000);
+        age(&file("optimizer.bin"), 990);
+        assert_eq!(seen(4), Err(NotYet::Late));
+        assert_eq!(seen(5), Ok(()));
+        age(&file("optimizer.bin"), 600);
+        assert!(matches!(seen(999), Err(NotYet::Older { .. })));
+        age(&file("optimizer.bin"), 1000);
+        age(&file("model.bin"), 990);
+        assert!(matches!(seen(999), Err(NotYet::Older { .. })));
+    }
+}
+
+#[test]
+fn times_tell_how_long_a_step_has_stood_still_if_they_are_trusted() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir.path().join("any/w"), "w");
+    let mut steps = Steps::new(
+        dir.path(),
+        StepRule {
+            settled: Some(at(600)),
+            ..rule()
+        },
+    );
+    let wall = |secs: i64| {
+        let since = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+        let secs = i64::try_from(since).unwrap() + secs;
+        Time { secs, nanos: 0 }
+    };
+    steps.trust_times(wall(590));
+    for now in 0..3 {
+        assert!(steps.look(at(now)).unwrap().finished.is_empty(), "{now}");
+    }
+    steps.trust_times(wall(610));
+    assert_eq!(steps.look(at(3)).unwrap().finished.len(), 1);
+    // Two looks must agree all the same.
+    write(&dir.path().join("any/w"), "other");
+    assert!(steps.look(at(4)).unwrap().finished.is_empty());
+    assert_eq!(steps.look(at(5)).unwrap().finished.len(), 1);
+}
