@@ -444,7 +444,7 @@ fn no_version_is_torn_whoever_dies() {
         });
         let mut random = Random::new(8);
         for _ in 0..effort(6, 100) {
-            let mut watch = start(&env, &["--keep", "50"]);
+            let mut watch = start(&env, &["--keep", "50", "--done", "DONE"]);
             std::thread::sleep(Duration::from_millis(500 + random.below(4000)));
             watch.kill().unwrap();
             watch.wait().unwrap();
@@ -469,7 +469,7 @@ fn no_version_is_torn_whoever_dies() {
 /// Overwrites a step, the marker last; one in three attempts dies on the way.
 fn write_step(dir: &Path, round: u64, random: &mut Random) {
     fs::create_dir_all(dir).unwrap();
-    let marker = dir.join("trainer_state.json");
+    let marker = dir.join("DONE");
     let _none = fs::remove_file(&marker);
     let dies_at = random.below(18);
     for file in 0..6 {

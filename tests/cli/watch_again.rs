@@ -66,7 +66,7 @@ fn what_was_dropped_stays_dropped_until_its_content_changes() {
     content(&env, 4, "D");
     assert!(line(&mut watch).contains("checkpoint-4"));
     touch(&env, 3);
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(7));
     assert_eq!(published(&env), ["checkpoint-4"]);
     // A job that was rolled back writes other content.
     content(&env, 2, "E");
@@ -218,6 +218,38 @@ fn files_that_come_after_the_marker_are_published() {
     env.write("out/checkpoint-1/rng_state_2.pth", PICKLE);
     let done = once(&env, &[]);
     assert_eq!((done.code, &*out(&done)), (Some(6), ""), "{done}");
+}
+
+/// The watch sees a checkpoint with its marker, and without what other ranks write.
+#[test]
+fn a_new_checkpoint_is_not_published_before_what_comes_after_its_marker() {
+    let env = environment!();
+    fs::create_dir(env.path("out")).unwrap();
+    let mut watch = start(&env, &[]);
+    env.write(
+        "out/checkpoint-1/model.safetensors",
+        b"\x02\0\0\0\0\0\0\0{}",
+    );
+    env.write("out/checkpoint-1/trainer_state.json", "{}");
+    std::thread::sleep(Duration::from_secs(3));
+    env.write("out/checkpoint-1/optimizer.bin", "one");
+    std::thread::sleep(Duration::from_secs(3));
+    env.write("out/checkpoint-1/rng_state_1.pth", PICKLE);
+    assert!(line(&mut watch).contains("ckpt@1 "));
+    let files = env.ok(["ls", "-r", REF]);
+    for name in ["optimizer.bin", "rng_state_1.pth"] {
+        assert!(files.contains(name), "{files}");
+    }
+    // A watch that ends waits as long.
+    env.write("out/checkpoint-2/model.bin", "2");
+    env.write("out/checkpoint-2/trainer_state.json", "{}");
+    let ending = std::thread::spawn(move || end(watch));
+    std::thread::sleep(Duration::from_secs(3));
+    env.write("out/checkpoint-2/optimizer.bin", "two");
+    let done = ending.join().unwrap();
+    let has_all = env.store(["cat", &format!("{REF}@2:optimizer.bin")]).code == Some(0);
+    let is_named = done.code == Some(6) && done.stderr.contains("files may come after its marker");
+    assert!(has_all || is_named, "{done}");
 }
 
 /// No watch was running between the marker and the later files.

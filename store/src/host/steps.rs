@@ -39,7 +39,7 @@ pub struct StepRule {
     /// With a marker: how long nothing must have changed, since other processes than the marker's writer may still
     /// write.
     pub quiet: Duration,
-    /// If files came after the marker: how long nothing must have changed.
+    /// If files came after the marker, or may come after it: how long nothing must have changed.
     pub late: Duration,
     /// If a published step was rewritten in part: how long nothing must have changed, unless `settled` says so.
     pub rewritten: Duration,
@@ -252,7 +252,11 @@ impl Steps {
         let left = self.before(step).and_then(|age| age.remnant(step));
         let left = left.filter(|_| is_marked);
         let has_grown = self.has_grown(step);
-        let is_late = is_marked && (has_grown || left.is_some() || goes_on(step, mark));
+        let is_late = is_marked
+            && (has_grown
+                || left.is_some()
+                || mark.is_some_and(Mark::is_of_transformers)
+                || goes_on(step, mark));
         let wanted = match (&older, settled) {
             (Some(_), Some(settled)) => settled,
             (None, Some(settled)) if !is_marked => settled,

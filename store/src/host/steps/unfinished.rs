@@ -27,7 +27,7 @@ pub enum NotYet {
         /// Whether that file is beside the step.
         is_beside: bool,
     },
-    /// Files came shortly after its marker, so others may still write.
+    /// Files came after its marker or may come, and it has not stood still for long.
     Late,
     /// It has no files.
     Empty,
@@ -98,7 +98,9 @@ impl fmt::Display for NotYet {
                     false => write!(out, ": there is no whole {mark} in it"),
                 }
             }
-            Self::Late => out.write_str(": files came after its marker a moment ago"),
+            Self::Late => out.write_str(
+                ": it has not stood still for long, and files may come after its marker",
+            ),
             Self::Empty => out.write_str(": there is no file in it"),
             Self::Alone { mark } => {
                 write!(out, ": there is no file in it but {}", last_name(mark))

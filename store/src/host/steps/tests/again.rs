@@ -102,3 +102,33 @@ fn times_tell_how_long_a_step_has_stood_still_if_they_are_trusted() {
     assert!(steps.look(at(4)).unwrap().finished.is_empty());
     assert_eq!(steps.look(at(5)).unwrap().finished.len(), 1);
 }
+
+/// Only transformers lets other ranks write after the marker.
+#[test]
+fn a_marker_that_others_may_write_after_is_waited_upon() {
+    for (step, files) in writers() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, bytes) in &files {
+            match bytes.is_empty() {
+                true => {
+                    let from = dir.path().join("500.orbax-checkpoint-tmp-7");
+                    fs::rename(from, dir.path().join(name)).unwrap();
+                }
+                false => write(&dir.path().join(name), bytes),
+            }
+        }
+        let late = StepRule {
+            late: at(5),
+            ..rule()
+        };
+        let mut steps = Steps::new(dir.path(), late);
+        let looks: Vec<usize> = [0, 1, 4, 5]
+            .map(|now| steps.look(at(now)).unwrap().finished.len())
+            .into();
+        let expected = match step {
+            "checkpoint-500" => [0, 0, 0, 1],
+            _ => [0, 1, 1, 1],
+        };
+        assert_eq!(looks, expected, "{step}");
+    }
+}
