@@ -213,16 +213,6 @@ fn a_save_without_its_store_is_kept_for_later() {
     assert!(newest(&env).contains(&"new".to_owned()), "{done}");
     env.ok(["history", "project/demo/second"]);
     assert_eq!(env.store(["history", "project/demo/third"]).code, Some(3));
-    // A missing directory is reported once.
-    env.write(
-        "home/.local/state/store/pending/x.json",
-        pending(&env.path("gone"), &store),
-    );
-    let gone = env.store(["save", "--pending"]);
-    assert!(
-        gone.code == Some(0) && gone.stderr.contains("gone: is gone"),
-        "{gone}"
-    );
     let none = env.store(["save", "--pending"]);
     assert!(
         none.code == Some(0) && none.stderr.contains("nothing is to be saved"),

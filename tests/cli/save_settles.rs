@@ -133,3 +133,39 @@ fn a_store_that_is_away_has_the_same_name() {
     env.ok([&["save", "--pending"], &store[..]].concat());
     env.ok([&["cat", "project/demo/cache:new"], &store[..]].concat());
 }
+
+/// A volume that is not mounted yet, or a directory that has another name for a while.
+#[test]
+fn what_is_not_there_stays_on_the_list() {
+    let env = failed(&["save", "job", REF]);
+    fs::rename(env.path("job"), env.path("elsewhere")).unwrap();
+    for options in [&["--dry-run"][..], &[], &["--dry-run"]] {
+        let done = env.store([&["save", "--pending"], options].concat());
+        assert_eq!(done.code, Some(6), "{done}");
+        let said = format!("{}: is not there", env.path("job").display());
+        assert!(done.stderr.contains(&said), "{done}");
+        assert!(done.stderr.contains("`store save --forget "), "{done}");
+    }
+    fs::rename(env.path("elsewhere"), env.path("job")).unwrap();
+    env.ok(["save", "--pending"]);
+    assert_eq!(env.ok(["cat", &format!("{REF}:new")]), "new");
+    assert!(is_settled(&env));
+}
+
+#[test]
+fn what_was_deleted_for_good_is_forgotten_by_its_name() {
+    let env = failed(&["save", "job", REF]);
+    fs::remove_dir_all(env.path("job")).unwrap();
+    let other = env.store(["save", "--forget", "in"]);
+    assert_eq!(other.code, Some(3), "{other}");
+    for options in [&["--dry-run"][..], &[]] {
+        assert_eq!(env.store(["save", "--pending"]).code, Some(6));
+        let done = env.store([&["save", "--forget", "job"], options].concat());
+        assert_eq!(done.code, Some(0), "{done}");
+        assert!(
+            done.stderr.contains("job: its save to project/demo/cache"),
+            "{done}"
+        );
+    }
+    assert!(is_settled(&env));
+}

@@ -170,17 +170,19 @@ fn a_push_that_is_wrong_is_not_on_the_list() {
 }
 
 #[test]
-fn what_is_gone_is_named_once() {
+fn what_is_not_there_stays_on_the_list_until_it_is_forgotten() {
     let env = environment!();
     run_without_store(&env);
     store_is_back(&env);
     fs::remove_dir_all(env.path("base")).unwrap();
-    let gone = pending(&env, &[]);
     let neuron = env.path("base/project/neuron").display().to_string();
-    assert!(
-        gone.stderr.contains(&format!("{neuron}: is gone")),
-        "{gone}"
-    );
+    for _ in 0..2 {
+        let gone = pending(&env, &[]);
+        assert_eq!(gone.code, Some(6), "{gone}");
+        let said = format!("{neuron}: is not there");
+        assert!(gone.stderr.contains(&said), "{gone}");
+    }
+    env.ok(["save", "--forget", "base"]);
     is_empty(&env);
     // Without compiled entries nothing is lost.
     let mut job = start(&env, &[], "echo ready; read go");
@@ -189,8 +191,20 @@ fn what_is_gone_is_named_once() {
     job.wait().unwrap();
     fs::remove_dir_all(env.path("base")).unwrap();
     let gone = pending(&env, &[]);
+    assert_eq!(gone.code, Some(6), "{gone}");
     assert!(!gone.stderr.contains("neuron"), "{gone}");
+    env.ok(["save", "--forget", "base"]);
     is_empty(&env);
+    // As on a volume that is mounted later.
+    let script = format!("{}; echo ready; read go", compiled("2+a"));
+    let mut job = start(&env, &[], &script);
+    assert_eq!(line(&mut job), "ready\n");
+    signal(&job, Signal::KILL);
+    job.wait().unwrap();
+    fs::rename(env.path("base"), env.path("base-away")).unwrap();
+    assert_eq!(pending(&env, &[]).code, Some(6));
+    fs::rename(env.path("base-away"), env.path("base")).unwrap();
+    settles(&env, "2+a");
 }
 
 /// What a pending save has saved of a running job is not all that the job makes.

@@ -1,5 +1,6 @@
 //! `store save`: merges the changes in a directory into its ref.
 
+mod forget;
 mod outcome;
 mod shown;
 
@@ -42,10 +43,12 @@ use outcome::SaveOutcome;
 ///
 /// If the store cannot be reached, DIR is kept on the list of `store save --pending`, which saves everything on the
 /// list. What runs could not save is on it, too, and what they or `store cache push` could not push. --dry-run shows it.
+/// A directory that is not there, as when its volume is not mounted, stays on the list, is named, and the exit code is 6;
+/// --forget takes it off.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory
-    #[arg(required_unless_present = "pending")]
+    #[arg(required_unless_present_any = ["pending", "forget"])]
     dir: Option<PathBuf>,
 
     /// The ref [default: the one that DIR was last saved to, or else made from]
@@ -55,6 +58,10 @@ pub(crate) struct Args {
     /// Save all directories whose save failed because their store could not be reached, and push what could not be pushed
     #[arg(long, conflicts_with_all = ["dir", "base"])]
     pending: bool,
+
+    /// Take DIR, and what is below it, off the list without saving it, as when it was deleted for good
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["dir", "base", "pending"])]
+    forget: Option<PathBuf>,
 
     #[command(flatten)]
     how: How,
@@ -120,6 +127,9 @@ impl How {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
+    if let Some(dir) = &args.forget {
+        return forget::forget(dir, args.how.dry_run, context);
+    }
     let Some(dir) = &args.dir else {
         return pending(&args.how, context);
     };
@@ -262,11 +272,7 @@ fn pending(how: &How, context: &Context) -> Result<()> {
     let mut failed: Vec<String> = unreadable.iter().map(told).collect();
     for noted in here {
         if !noted.directory().exists() {
-            let directory = noted.directory().display();
-            context.out.warning(format_args!(
-                "warning: {directory}: is gone, and what was not saved of it"
-            ));
-            noted.remove();
+            failed.push(forget::missing(noted.directory()));
             continue;
         }
         let is_for_it = store.as_ref().map_or(Ok(()), |store| noted.check(store));

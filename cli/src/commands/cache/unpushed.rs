@@ -115,14 +115,11 @@ fn complete(dir: &Path, profile: &Profile) -> u64 {
         .count() as u64
 }
 
-/// Whether an entry of the list has anything to push or to report. An entry of a directory that is gone is removed unless
-/// a push of it failed.
+/// Whether an entry of the list has anything to push or to report. If its directory is not there, that is so only if a push
+/// of it failed.
 pub(crate) fn is_any(noted: &Pending, of: &OfCompiles) -> bool {
     let dir = noted.directory();
     if !dir.exists() {
-        if of.entries == 0 {
-            noted.remove();
-        }
         return of.entries > 0;
     }
     // The push reports a profile that cannot be read.
