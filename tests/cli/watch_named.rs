@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
 use support::environment;
 
-use crate::watch::{REF, checkpoint, once, published};
+use crate::watch::{REF, checkpoint, end, once, published, start};
 
 /// Nothing in a checkpoint is a checkpoint, so a watch of one would be silent for ever.
 #[test]
@@ -146,4 +147,30 @@ fn what_a_put_notes_of_a_checkpoint_is_told() {
     let done = once(&env, &[]);
     let told = "warning: checkpoint-1: 1 symlink (outside): led out of ";
     assert!(done.stderr.contains(told), "{done}");
+}
+
+/// How long a checkpoint was unchanged is told by its times, so that a watch that looks once ends soon.
+#[test]
+fn a_watch_that_looks_once_does_not_wait_for_what_is_not_settled() {
+    let env = environment!();
+    env.write("out/old/w", "old");
+    std::thread::sleep(Duration::from_secs(20));
+    env.write("out/new/w", "new");
+    let done = once(&env, &["--settled", "15s"]);
+    assert_eq!(done.code, Some(6), "{done}");
+    assert!(done.stderr.contains("new: not finished"), "{done}");
+    assert_eq!(published(&env), ["old"], "{done}");
+    // Without that, this would take a day; a signal ends it at once.
+    for is_asked in [false, true] {
+        let watch = start(&env, &["--once", "--settled", "1d"]);
+        let done = match is_asked {
+            true => {
+                std::thread::sleep(Duration::from_millis(500));
+                end(watch)
+            }
+            false => watch.wait_with_output().unwrap().into(),
+        };
+        assert_eq!(done.code, Some(6), "{done}");
+        assert!(done.stderr.contains("new: not finished"), "{done}");
+    }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use store::{Error, NotYet, Result, StepRule, Steps, Unfinished};
+use store::{Error, NotYet, Result, StepRule, Steps, StepsSeen, Time, Unfinished};
 
 use self::floor::Floor;
 use self::publisher::{How, Publisher};
@@ -57,7 +57,7 @@ const NAP: Duration = Duration::from_millis(50);
 /// --json in lines of its own.
 ///
 /// The command runs until a signal asks it to end, or its terminal goes away, unless `nohup` started it. Then it
-/// publishes what is finished, names what is not, and exits with 6 if there is any such. When it is started again, it
+/// publishes what is finished (how long something was unchanged is then told by the times of its files), names what is not, and exits with 6 if there is any such. When it is started again, it
 /// continues from what the store has. If the store cannot be reached, it tries again. A second signal ends it at once;
 /// a second SIGHUP if it comes more than 10s after the first.
 #[derive(clap::Args)]
@@ -73,7 +73,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     done: Option<PathBuf>,
 
-    /// A checkpoint of an unknown writer is finished when nothing in it has changed for this long, like 5m
+    /// A checkpoint of an unknown writer is finished when nothing in it has changed for this long, like 5m; with --once,
+    /// by the times of its files
     #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
     settled: Option<Duration>,
 
@@ -140,12 +141,6 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let mut publisher = Publisher::new(context, &store, &target, how)?;
     let began = Instant::now();
     let asked = || context.stop().load(Ordering::Relaxed);
-    // The last round checks at least twice, with this pause between.
-    let last = QUIET.max(if args.once {
-        args.settled.unwrap_or(QUIET)
-    } else {
-        QUIET
-    });
     let mut looked_into = began;
     while !asked() && !args.once {
         if looked_into.elapsed() >= INTO {
@@ -164,19 +159,45 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     }
     steps.wake();
     steps.published(publisher.ages());
-    steps.look(began.elapsed())?;
-    std::thread::sleep(last);
-    let mut seen = steps.look(began.elapsed())?;
-    // Waits a little for files that are written after a marker.
-    let end = Instant::now() + LATE + QUIET;
-    let is_late = |one: &Unfinished| one.why == NotYet::Late;
-    while Instant::now() < end && seen.unfinished.iter().any(is_late) {
-        std::thread::sleep(QUIET);
-        seen = steps.look(began.elapsed())?;
-    }
+    let seen = last_look(&mut steps, began, args, context)?;
     publisher.publish(&seen, true);
     let outcome = publisher.outcome(&seen);
     outcome.map_err(|error| error.within(format!("{}: not all is published", dir.display())))
+}
+
+/// Looks at least twice, and waits a little for files that are written after a marker. Nothing is waited for that takes
+/// longer, so the times of files tell how long they have been unchanged.
+fn last_look(
+    steps: &mut Steps,
+    began: Instant,
+    args: &Args,
+    context: &Context,
+) -> Result<StepsSeen> {
+    let asked = || context.stop().load(Ordering::Relaxed);
+    let is_asked = asked();
+    let mut look = || {
+        let (secs, nanos) = since_epoch();
+        steps.trust_times(Time { secs, nanos });
+        steps.look(began.elapsed())
+    };
+    look()?;
+    let short = args.settled.filter(|_| args.once).unwrap_or(QUIET);
+    std::thread::sleep(short.clamp(QUIET, LATE));
+    let mut seen = look()?;
+    let end = Instant::now() + LATE + QUIET;
+    let is_late = |one: &Unfinished| one.why == NotYet::Late;
+    // A signal ends the wait of a watch that only looks once.
+    while (is_asked || !asked()) && Instant::now() < end && seen.unfinished.iter().any(is_late) {
+        std::thread::sleep(QUIET);
+        seen = look()?;
+    }
+    Ok(seen)
+}
+
+/// Seconds and nanoseconds since 1970.
+fn since_epoch() -> (i64, u32) {
+    let now = jiff::Timestamp::now();
+    (now.as_second(), now.subsec_nanosecond().unsigned_abs())
 }
 
 /// Refuses a checkpoint as the directory of checkpoints: nothing in it would ever be published.
