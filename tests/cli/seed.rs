@@ -80,6 +80,24 @@ fn a_ref_that_is_there_needs_no_script() {
     assert_eq!(runs(&env), 2);
 }
 
+/// `false` prints nothing itself.
+#[test]
+fn a_script_that_fails_is_named_with_its_code() {
+    let env = environment!();
+    for options in [&[][..], &["--json"]] {
+        for (script, code, how) in [
+            ("exit 7", 7, "failed with exit code 7"),
+            ("kill -9 $$", 137, "was ended by signal 9"),
+        ] {
+            let done = env.store(seed(options, script));
+            assert_eq!(done.code, Some(code), "{done}");
+            let said = format!("{REF}: not made: the script {how}; nothing was published");
+            assert!(done.stderr.contains(&said), "{done}");
+        }
+    }
+    assert_eq!(env.store(["ls", REF]).code, Some(3));
+}
+
 #[test]
 fn of_32_one_runs_the_script() {
     let env = environment!();

@@ -134,6 +134,14 @@ impl Seeder<'_> {
             };
             self.end(beating, how);
             self.context.end_with(ended.code);
+            let how = match ended.code.checked_sub(SIGNALLED) {
+                Some(signal @ 1..=64) => format!("was ended by signal {signal}"),
+                _ => format!("failed with exit code {}", ended.code),
+            };
+            self.context.out.warning(format_args!(
+                "error: {}: not made: the script {how}; nothing was published",
+                self.target
+            ));
             if let Some(error) = ended.error {
                 let told = failure::one_line(&error);
                 self.context.out.warning(format_args!("error: {told}"));
