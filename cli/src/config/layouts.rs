@@ -97,6 +97,12 @@ const CLIENTS: [(&str, &str); 6] = [
     ("VLLM_CACHE_ROOT", "{project}/vllm"),
 ];
 
+/// Variables of every built-in layout.
+const OWN: [(&str, &str); 2] = [
+    ("STORE_PROJECT_CACHE_DIR", "{project}"),
+    ("STORE_TEAM_CACHE_DIR", "{team}"),
+];
+
 /// Compile caches at the paths of these variables: profile, directory below the project's cache, and globs of what the
 /// project's save leaves out. The directory of vLLM holds other files too, so only parts of it are left out.
 const COMPILERS: [(&str, &str, &[&str]); 5] = [
@@ -123,10 +129,7 @@ impl Layout {
     /// A built-in layout.
     pub(crate) fn shipped(name: &str) -> Option<Self> {
         let own: &[(&str, &str)] = match name {
-            "plain" => &[
-                ("STORE_PROJECT_CACHE_DIR", "{project}"),
-                ("STORE_TEAM_CACHE_DIR", "{team}"),
-            ],
+            "plain" => &[],
             // BT_RW_CACHE_DIR is the base in the current reference; in an older one it was the project's cache.
             "baseten" | "baseten-rw-project" => &[
                 ("BT_PROJECT_CACHE_DIR", "{project}"),
@@ -135,7 +138,8 @@ impl Layout {
             ],
             _ => return None,
         };
-        let all = own.iter().chain(&CLIENTS);
+        // A script that works with one layout works with the others.
+        let all = OWN.iter().chain(own).chain(&CLIENTS);
         let mut env: BTreeMap<String, String> = all
             .map(|(name, place)| ((*name).to_owned(), (*place).to_owned()))
             .collect();
@@ -360,6 +364,8 @@ mod tests {
             ("BT_PROJECT_CACHE_DIR", "/root/.cache/user_artifacts"),
             ("BT_TEAM_CACHE_DIR", "/root/.cache/team_artifacts"),
             ("BT_RW_CACHE_DIR", "/root/.cache"),
+            ("STORE_PROJECT_CACHE_DIR", "/root/.cache/user_artifacts"),
+            ("STORE_TEAM_CACHE_DIR", "/root/.cache/team_artifacts"),
             ("HF_HOME", "/root/.cache/user_artifacts/huggingface"),
         ] {
             assert_eq!(told.get(name).map(String::as_str), Some(place), "{name}");
