@@ -181,17 +181,12 @@ fn two_that_both_finish_are_both_right() {
 fn one_that_is_asked_to_end_is_replaced_at_once() {
     let env = environment!();
     env.ok(["init"]);
-    let mut command = env.command(seed(&[], "exec sleep 600"));
-    let first = start(command.env("SLOW", "600"));
-    // Waits for the claim before another process starts to wait.
-    let mut waiting = env.command(seed(&["--patience", "1h"], SCRIPT));
-    let waiting = loop {
-        let listed = fs::read_dir(env.path("home/.local/share/store/claims"));
-        match listed.is_ok_and(|mut names| names.next().is_some()) {
-            true => break start(&mut waiting),
-            false => std::thread::sleep(Duration::from_millis(10)),
-        }
-    };
+    let first = start(&mut env.command(seed(&[], "echo > begun; exec sleep 600")));
+    // Whose script runs has the claim.
+    while !env.path("begun").exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let waiting = start(&mut env.command(seed(&["--patience", "1h"], SCRIPT)));
     std::thread::sleep(Duration::from_millis(300));
     signal(&first, Signal::TERM);
     assert_eq!(ended(first).code, Some(143));
