@@ -341,3 +341,22 @@ fn a_run_that_was_killed_on_its_way_to_the_newest_version_keeps_no_other_out() {
     }
     assert!(broken_off > 0);
 }
+
+#[test]
+fn what_was_written_through_a_link_is_named_when_it_is_replaced() {
+    let env = environment!();
+    let make = "head -c 100000 /dev/zero > $STORE_PROJECT_CACHE_DIR/file";
+    assert_eq!(run_in(&env, "first", make).code, Some(0));
+    let scribble =
+        "chmod u+w $STORE_PROJECT_CACHE_DIR/file; echo mine >> $STORE_PROJECT_CACHE_DIR/file";
+    let left = run_in(&env, "base", scribble);
+    assert_eq!(left.code, Some(6), "{left}");
+    let next = run_in(&env, "base", "wc -c < $STORE_PROJECT_CACHE_DIR/file");
+    assert_eq!(next.code, Some(0), "{next}");
+    assert_eq!(next.stdout, b"100000\n", "{next}");
+    let told = "is not as it was made (its bytes, mode or time) and is set aside as ";
+    let aside = next.stderr.split(told).nth(1).unwrap_or_default();
+    let aside = aside.split_whitespace().next().unwrap_or_default();
+    let kept = fs::read(aside).unwrap_or_default();
+    assert!(kept.ends_with(b"mine\n"), "{next}");
+}

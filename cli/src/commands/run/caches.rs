@@ -15,7 +15,7 @@ use store::{
 };
 
 use super::kept;
-use crate::commands::save;
+use crate::commands::{materialize, save};
 use crate::config;
 use crate::context::jobs::check_same;
 use crate::context::pools::{self, PoolArgs};
@@ -400,6 +400,10 @@ impl Cache {
             };
             let dir = self.dir.display();
             context.out.note(format_args!("note: {dir}: {told}"));
+        }
+        // A file that was written through a link, and not saved, is replaced: it is named with where its bytes are now.
+        for damage in &done.damaged {
+            context.out.warning(materialize::told(damage));
         }
         let kept = kept::told(&done, &self.exclude);
         context.out.note(format_args!(
