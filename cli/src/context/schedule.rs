@@ -120,8 +120,7 @@ fn write(dir: &Path, units: &[(String, String); 2]) -> Result<String> {
     }
     for (name, text) in units {
         let path = dir.join(name);
-        let is_other = |there: Vec<u8>| there != text.as_bytes();
-        if std::fs::read(&path).is_ok_and(is_other) {
+        if files::read(&path).is_ok_and(|there| there != *text) {
             return Err(Error::conflict(format!(
                 "{}: is there already, and says something else",
                 path.display()
