@@ -56,6 +56,7 @@ mod set_back;
 mod signals;
 mod summarize;
 mod told;
+mod unattended;
 mod unchanged;
 mod unpushed;
 mod versions;
