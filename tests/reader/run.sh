@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# reader           a reader and a writer in Python, written from FORMATS.md alone, agree with the command
+# reader [IMAGE]   a reader and a writer in Python, written from FORMATS.md alone, agree with the command
+#
+# IMAGE is SekienAkashita.jpg, which the published chunks of FAST_CDC_2020 are of; no package ships it.
 set -euo pipefail
+image=${1:+$(realpath "$1")}
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 cargo build -p cli
 store=$PWD/target/debug/store
@@ -29,10 +32,11 @@ find "$tree" -type f ! -name run -exec chmod 0644 {} +
 "$python" tests/reader/samples.py "$tree/models"
 
 "$python" tests/reader/fastcdc.py
-image=target/reader/SekienAkashita.jpg
-[ -f "$image" ] || curl --fail --silent --show-error --location --output "$image" \
-    https://raw.githubusercontent.com/nlfiedler/fastcdc-rs/49c3d0b/test/fixtures/SekienAkashita.jpg
-"$python" tests/reader/fastcdc.py "$image"
+if [ -n "$image" ]; then
+    "$python" tests/reader/fastcdc.py "$image"
+else
+    echo "reader: without an image, the published chunks are not compared" >&2
+fi
 
 export STORE_URL=$work/store
 "$store" init "$STORE_URL"
