@@ -96,8 +96,8 @@ pub(crate) struct Args {
     #[arg(long)]
     verify: bool,
 
-    /// Keep running, and remove DEST at the end: when a pipe on standard input is closed, the parent process is gone, or a signal
-    /// arrives. If this process is killed, the next command that uses the pool removes DEST; from another container or
+    /// Keep running, and remove DEST at the end: when a pipe on standard input is closed, the parent process is gone, or
+    /// a signal arrives. If this process is killed, the next command that uses the pool removes DEST; from another container or
     /// host, an hour must have passed. A DEST that was there before and was meant to stay is refused
     #[arg(long)]
     ephemeral: bool,

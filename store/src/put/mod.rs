@@ -358,17 +358,13 @@ fn attempt(
         Onto::Merge(Ancestor::Known | Ancestor::KnownOrNothing) => unknown_paths(store, request)?,
         _ => Vec::new(),
     };
-    if !unknown.is_empty() {
-        let known = request.without(&unknown)?;
-        let report = attempt_known(store, &known, progress, passes, view)?;
-        return Ok(report.map(|mut report| {
-            report
-                .skipped
-                .extend(unknown.iter().map(|path| of_unknown(path)));
-            report
-        }));
-    }
-    attempt_known(store, request, progress, passes, view)
+    let known = request.without(&unknown)?;
+    let report = attempt_known(store, &known, progress, passes, view)?;
+    Ok(report.map(|mut report| {
+        let skipped = unknown.iter().map(|path| of_unknown(path));
+        report.skipped.extend(skipped);
+        report
+    }))
 }
 
 /// Makes one pass over a source of which is known what a job changed.

@@ -44,7 +44,7 @@ struct Added<'a> {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    if args.name.to_string() == HERE {
+    if args.name.as_str() == HERE {
         return Err(Error::invalid(format!(
             "{HERE}: `store where` and `store duplicate` call the store of this host so"
         ))
