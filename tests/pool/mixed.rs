@@ -281,14 +281,17 @@ fn directories_that_a_job_exchanged_after_a_save_and_others_removed_stay() {
 }
 
 #[test]
-fn a_linked_file_of_another_content_is_not_taken_for_a_torn_one_after_a_boot() {
-    let world = exchanged_after_a_save(341, (20_000, 19_000), "g3");
-    crate::torn::boot(&world);
-    let before = fs::read(world.path("out/g1/w")).unwrap();
-    let report = world.partly(REF, "out", &[]);
-    let changed = |dir: &str| (format!("{dir}/w"), "changed".to_owned());
-    assert_eq!(conflicting(&report), ["g1", "g3"].map(changed));
-    assert_eq!(fs::read(world.path("out/g1/w")).unwrap(), before);
+fn a_file_of_another_content_is_not_taken_for_a_torn_one_after_a_boot() {
+    // Linked files, then private copies.
+    for (seed, sizes) in [(341, (20_000, 19_000)), (342, (200, 190))] {
+        let world = exchanged_after_a_save(seed, sizes, "g3");
+        crate::torn::boot(&world);
+        let before = fs::read(world.path("out/g1/w")).unwrap();
+        let report = world.partly(REF, "out", &[]);
+        let changed = |dir: &str| (format!("{dir}/w"), "changed".to_owned());
+        assert_eq!(conflicting(&report), ["g1", "g3"].map(changed), "{sizes:?}");
+        assert_eq!(fs::read(world.path("out/g1/w")).unwrap(), before);
+    }
 }
 
 #[test]

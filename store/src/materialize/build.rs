@@ -72,7 +72,7 @@ impl Task<'_> {
             },
         );
         if built.is_ok() {
-            self.settle_now(destination, &room);
+            self.settle_now(destination, &record, &room);
         }
         built
     }
@@ -124,7 +124,7 @@ impl Task<'_> {
     }
 
     /// Records that everything in the tree was checked at this moment.
-    pub(super) fn settle_now(&self, destination: &Path, room: &Room<'_>) {
+    pub(super) fn settle_now(&self, destination: &Path, record: &str, room: &Room<'_>) {
         let probe = || -> Result<Time> {
             let failed = |errno| disk::failed("create in", Path::new("room"), errno);
             let file = disk::create(room.dir(), b"probe", 0o600).map_err(failed)?;
@@ -132,7 +132,7 @@ impl Task<'_> {
         };
         // Without this record, private copies are read once more.
         if let Ok(now) = probe() {
-            self.pool.settle_at(destination, now);
+            self.pool.settle_at(destination, record, now);
         }
     }
 

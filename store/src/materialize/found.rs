@@ -63,6 +63,11 @@ impl Found<'_> {
         Ok(stat.into())
     }
 
+    /// Whether the current directory, or one above it, was touched since the tree was settled.
+    fn is_moved(&self) -> bool {
+        self.touched.last().copied().unwrap_or_default()
+    }
+
     fn is_before_settled(&self, ctime: Time) -> bool {
         self.settled.at.is_some_and(|at| ctime <= at)
     }
@@ -72,8 +77,7 @@ impl Lies for Found<'_> {
     fn enter(&mut self, name: &[u8]) -> Result<()> {
         self.trail.enter(name)?;
         let ctime = self.own()?.ctime;
-        let above = self.touched.last().copied().unwrap_or_default();
-        let is_touched = above || !self.is_before_settled(ctime);
+        let is_touched = self.is_moved() || !self.is_before_settled(ctime);
         self.touched.push(is_touched);
         Ok(())
     }
@@ -139,13 +143,15 @@ impl Lies for Found<'_> {
             .is_some_and(|inodes| inodes.contains(&inode)))
     }
 
-    fn may_be_torn(&mut self) -> bool {
-        !self.settled.is_of_this_boot
+    fn may_be_torn(&mut self, found: &Stat, is_settled: bool) -> bool {
+        let is_touched = is_settled
+            && self.settled.at.is_some()
+            && (self.is_moved() || !self.is_before_settled(found.ctime));
+        !self.settled.is_of_this_boot && !is_touched
     }
 
     fn is_untouched(&mut self, found: &Stat) -> bool {
-        let is_moved = self.touched.last().copied().unwrap_or_default();
-        self.settled.is_of_this_boot && !is_moved && self.is_before_settled(found.ctime)
+        self.settled.is_of_this_boot && !self.is_moved() && self.is_before_settled(found.ctime)
     }
 
     fn has_bytes(&mut self, name: &[u8], content: &Content) -> Result<bool> {

@@ -77,9 +77,9 @@ impl Known {
 
     /// When the tree was settled.
     pub(super) fn settled_at(&self, pool: &Pool, destination: &Path, mark: &Mark) -> Settled {
-        let at = pool.settled_at(destination);
+        let record = self.settled.as_ref();
         Settled {
-            at: at.filter(|_| self.settled.is_some()),
+            at: record.and_then(|record| pool.settled_at(destination, &record.name)),
             is_of_this_boot: mark.is_of_this_boot(),
         }
     }

@@ -133,7 +133,7 @@ impl Task<'_> {
         }
         if !is_same || compared.has_read {
             let room = self.pool.room(parent(destination))?;
-            self.settle_now(destination, &room);
+            self.settle_now(destination, &record, &room);
         }
         let mut gone = compared.known.names;
         gone.retain(|name| *name != record);

@@ -67,6 +67,7 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
                     made: None,
                 },
                 (_, _, Some((pool, mark))) if is_of(&mark, reader.store(), request) => {
+                    check_unsaved(pool, &mark, request)?;
                     of_mark(reader, pool, &mark)?
                 }
                 _ if state.version(&request.target, None).is_err() => Base::default(),
@@ -112,6 +113,20 @@ pub(super) fn made(store: &Store, request: &PutRequest) -> Option<Made> {
     let root = super::scan::resolved(&request.source).ok()?;
     let (_, mark) = marked(&request.pools, &root)?;
     is_of(&mark, store, request).then(|| Made::from(&mark))
+}
+
+/// Writes down in the pool that the source was saved, beside what the cache directory says of it. A failure only counts
+/// if the cache directory is lost later.
+pub(super) fn note_saved(store: &Store, request: &PutRequest, made: Option<&Made>, version: u64) {
+    let Ok(root) = super::scan::resolved(&request.source) else {
+        return;
+    };
+    if let Some((pool, mark)) = marked(&request.pools, &root)
+        && is_of(&mark, store, request)
+        && made == Some(&Made::from(&mark))
+    {
+        drop(pool.write_saved(&mark, version));
+    }
 }
 
 /// The paths of the source of which nobody knows whether a version or a job made them: the record of its tree was lost.
@@ -207,6 +222,26 @@ fn check_settled(mark: &Mark) -> Result<()> {
         mark.path().display()
     ))
     .hint(Remedy::MaterializeFirst))
+}
+
+/// Checks that a tree was not saved since it was made: with its mark for a base, what others changed or removed since that
+/// save would come back.
+fn check_unsaved(pool: &Pool, mark: &Mark, request: &PutRequest) -> Result<()> {
+    let Some(version) = pool
+        .saved_since(mark)
+        .filter(|saved| *saved != mark.version)
+    else {
+        return Ok(());
+    };
+    let (dir, name) = (request.source.display(), &request.target);
+    Err(Error::conflict(format!(
+        "{dir}: was made from {name}@{} and saved as @{version} since, and this host lost its note of what was saved",
+        mark.version
+    ))
+    .hint(Remedy::MaterializeSaved {
+        name: name.to_string(),
+        version,
+    }))
 }
 
 fn unknown(request: &PutRequest) -> Error {

@@ -3,7 +3,7 @@
 //! The bytes are stored before that. If another commit was faster, only metadata is merged again, with that commit's
 //! version: the entry is added to exactly the version that was merged.
 
-use super::ancestor::Base;
+use super::ancestor::{Base, note_saved};
 use super::graft::graft;
 use super::messages::Built;
 use super::publish::{PutSession, refused_room};
@@ -353,6 +353,7 @@ impl PutSession<'_> {
             let what = (root, base.made.clone());
             let written = notes.write(listing, (&request.target, number, tree), what);
             report.notes.extend(written.err().map(slow));
+            note_saved(self.store(), request, base.made.as_ref(), number);
         }
     }
 }

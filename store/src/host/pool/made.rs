@@ -19,7 +19,7 @@ use crate::host::pool::list::{ListReader, Thing, checksum};
 
 /// The directory of records; made when the first one is written.
 const MADE: &str = "made";
-/// A symlink whose text is the time at which a tree was settled.
+/// A symlink whose text is the time at which a tree was settled, and the name of the record that says as what.
 const AT: &str = "at";
 
 fn is_of(stat: &fs::Stat, kind: FileType) -> bool {
@@ -153,11 +153,13 @@ impl Pool {
         ));
     }
 
-    /// When the tree at `path` was last settled, by the clock of its file system.
-    pub(crate) fn settled_at(&self, path: &Path) -> Option<Time> {
+    /// When the tree at `path` was last settled as `record` says, by the clock of its file system. After a power cut, the
+    /// time of an earlier record may be there instead.
+    pub(crate) fn settled_at(&self, path: &Path, record: &str) -> Option<Time> {
         let link = format!("{MADE}/{}/{AT}", mark_name(path));
         let text = fs::readlinkat(self.fd(), link, Vec::new()).ok()?;
-        let (secs, nanos) = text.to_str().ok()?.split_once('.')?;
+        let (time, of) = text.to_str().ok()?.rsplit_once('.')?;
+        let (secs, nanos) = time.split_once('.').filter(|_| of == record)?;
         Some(Time {
             secs: secs.parse().ok()?,
             nanos: nanos.parse().ok()?,
@@ -165,7 +167,7 @@ impl Pool {
     }
 
     /// Records that time in a symlink, which has its text as soon as it has its name. Losing it costs reading files.
-    pub(crate) fn settle_at(&self, path: &Path, at: Time) {
+    pub(crate) fn settle_at(&self, path: &Path, record: &str, at: Time) {
         let tree = format!("{MADE}/{}", mark_name(path));
         let Ok(name) = disk::random_name() else {
             return;
@@ -173,7 +175,7 @@ impl Pool {
         let Ok(owner) = self.owner() else {
             return;
         };
-        let text = format!("{}.{}", at.secs, at.nanos);
+        let text = format!("{}.{}.{record}", at.secs, at.nanos);
         let written = fs::symlinkat(text, &owner.temporaries, &name).and_then(|()| {
             fs::renameat(&owner.temporaries, &name, self.fd(), format!("{tree}/{AT}"))
         });

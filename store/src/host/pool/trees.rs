@@ -312,6 +312,7 @@ impl Pool {
             format!("trees/{name}.held"),
             AtFlags::empty(),
         ));
+        self.forget_saved(&name);
         self.forget_all_records(&name);
     }
 
@@ -368,6 +369,7 @@ impl Pool {
             if mark.is_some_and(|mark| mark.held_by.is_none() && mark.is_gone())
                 && self.forget_old(&name)?
             {
+                self.forget_saved(&name);
                 self.forget_all_records(&name);
                 forgotten += 1;
             }

@@ -47,7 +47,7 @@ pub(in crate::materialize) fn judge(
     {
         return Ok(Whose::Wanted);
     }
-    for (thing, _) in &candidates.things {
+    for thing in &candidates.things {
         if is_made(lies, (name, found), thing, candidates)? {
             return Ok(Whose::Made);
         }
@@ -102,7 +102,7 @@ fn is_wanted(
 fn is_made(
     lies: &mut dyn Lies,
     (name, found): (&[u8], &Stat),
-    thing: &Thing,
+    (thing, is_settled): &(Thing, bool),
     candidates: &Candidates,
 ) -> Result<bool> {
     match thing {
@@ -123,11 +123,11 @@ fn is_made(
                 return Ok(lies.is_pooled(key, found)? || lies.has_bytes(name, &key.content)?);
             }
             // As it was made, except that a power cut took some or all of its bytes. Anyone who shortens a file changes
-            // its time. What trees link is on the disk before.
+            // its time; who moves one touches it. What trees link is on the disk before.
             let is_torn = found.mtime == *time
                 && *time != POOL_TIME
                 && found.size <= key.content.size
-                && lies.may_be_torn();
+                && lies.may_be_torn(found, *is_settled);
             Ok(is_torn || is_copy(lies, (name, found), key, candidates)?)
         }
         _ => Ok(false),

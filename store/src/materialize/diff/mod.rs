@@ -63,8 +63,9 @@ pub(super) trait Lies {
     fn is_pooled(&mut self, key: &PoolKey, found: &Stat) -> Result<bool>;
     /// Whether the file is the inode of a pool file that somebody wrote to.
     fn is_written_through(&mut self, key: &PoolKey, found: &Stat) -> Result<bool>;
-    /// Whether the system was restarted since the tree was settled, so that bytes may be lost.
-    fn may_be_torn(&mut self) -> bool;
+    /// Whether the system was restarted since the tree was settled, so that bytes of the file may be lost. If it was made
+    /// before the tree was settled, nobody has touched it or moved it since.
+    fn may_be_torn(&mut self, found: &Stat, is_settled: bool) -> bool;
     /// Whether nothing has touched the file, or a directory that it is in, since the tree was settled.
     fn is_untouched(&mut self, found: &Stat) -> bool;
     /// Whether the file has exactly these bytes; reads all of them.

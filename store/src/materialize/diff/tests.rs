@@ -182,7 +182,7 @@ impl Lies for World<'_> {
         Ok(false)
     }
 
-    fn may_be_torn(&mut self) -> bool {
+    fn may_be_torn(&mut self, _found: &Stat, _is_settled: bool) -> bool {
         false
     }
 
