@@ -39,6 +39,7 @@ mod run;
 mod run_again;
 mod run_bases;
 mod run_compiles;
+mod run_lost;
 mod run_old_caches;
 mod run_reads;
 mod run_shipped;

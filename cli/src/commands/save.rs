@@ -319,8 +319,8 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
     request.pools = pools;
     let url = context.store_url()?;
     let left = Pending::new(config::state_dir(), dir, (&url, Some(&target)));
-    let is_of_job = left.and_then(|left| left.written()?.message()).is_some();
-    if how.base.is_none() && is_of_job {
+    let began_empty = left.and_then(|left| Some(left.written()?.began_empty()));
+    if how.base.is_none() && began_empty == Some(true) {
         // The same ancestor as in the save of the run.
         request.onto = Onto::Merge(Ancestor::KnownOrNothing);
     }
@@ -374,11 +374,11 @@ pub(crate) fn put_or_nothing(
     }
 }
 
-/// The request for a cache of `store run`. It has no ancestor if the directory began empty.
+/// The request for a cache of `store run`. It needs no ancestor if the directory began empty.
 pub(crate) fn of_run(
     dir: &Path,
     target: &RefName,
-    exclude: &[String],
+    (exclude, began_empty): (&[String], bool),
     message: String,
     context: &Context,
 ) -> PutRequest {
@@ -388,7 +388,9 @@ pub(crate) fn of_run(
         ..How::default()
     };
     let mut request = request(dir, target.clone(), &how);
-    request.onto = Onto::Merge(Ancestor::KnownOrNothing);
+    if began_empty {
+        request.onto = Onto::Merge(Ancestor::KnownOrNothing);
+    }
     request.pools = pools::of_source(dir, &context.config().pool);
     request
 }

@@ -49,6 +49,9 @@ pub(crate) struct Pending {
     /// The job that ran in the directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     job: Option<String>,
+    /// Whether the directory was empty before that job, so that all of it is the job's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    began_empty: bool,
     /// Globs of the files that a save of that job leaves out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     exclude: Vec<String>,
@@ -106,6 +109,7 @@ impl Pending {
             store: store.to_owned(),
             id: None,
             job: None,
+            began_empty: false,
             exclude: Vec::new(),
             target: target.map(ToString::to_string),
             compiles,
@@ -153,6 +157,18 @@ impl Pending {
         self.job = Some(job.to_owned());
         self.exclude = exclude.to_vec();
         self
+    }
+
+    /// Sets whether the directory was empty before the job.
+    #[must_use]
+    pub(crate) fn with_empty(mut self, began_empty: bool) -> Self {
+        self.began_empty = began_empty;
+        self
+    }
+
+    /// Whether the directory was empty before the job.
+    pub(crate) fn began_empty(&self) -> bool {
+        self.began_empty
     }
 
     /// Sets the number of complete entries.

@@ -289,9 +289,6 @@ fn with_names(remedy: &Remedy) -> Option<String> {
         Remedy::TookPaths { name, version } => format!(
             "{name}@{version} was made by that: while it is the newest version, `store rm {name}@{version}` takes it back; `store undo REF@N` brings back what was dropped before"
         ),
-        Remedy::MaterializeSaved { name, version } => format!(
-            "run `store materialize {name}@{version} DIR`, which keeps what a job changed since, then save it"
-        ),
         Remedy::RemoveAgain { name } => {
             format!("if nobody wants it, `store rm {name}` removes it once more")
         }

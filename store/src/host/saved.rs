@@ -1,22 +1,27 @@
 //! The content of a directory when it was last saved, kept on this host as the base of the next save.
 //!
-//! It is a list of all paths, beside a note that says which directory it is of. If they are lost, the next save is
-//! merged from an older base. A note holds for one inode only, like the mark of a tree.
+//! It is a list of all paths, beside a note that says which directory it is of. A note holds for one inode only, like the
+//! mark of a tree, and is in the pool that has the mark: if it were lost alone, the next save would be merged from the
+//! version of the mark, and take back what others did since the save. The notes of a directory that no pool made are in
+//! the cache directory of the store; so are those of all directories that builds from before 2026-11-24 saved.
 
 use std::fs::File;
+use std::io::Seek;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{CWD, FlockOperation, flock};
+use rustix::fs::{self, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::format::{Content, RefName, Time};
-use crate::fs::{build_atomically, open_regular, read_regular, write_atomically};
+use crate::host::disk;
 use crate::host::pool::list::{ListWriter, Thing, checksum};
-use crate::host::pool::{Inode, Known, Mark, PoolKey};
+use crate::host::pool::{Inode, Known, Mark, Pool, PoolKey};
+use crate::id::StoreId;
 
 /// Most bytes of a note that are read.
 const NOTE_BYTES_MAX: u64 = 1 << 20;
@@ -72,8 +77,14 @@ impl From<&Mark> for Made {
 }
 
 /// The notes of one directory.
-pub(crate) struct Notes {
-    dir: PathBuf,
+#[derive(Clone)]
+pub(crate) struct Notes<'p> {
+    store: StoreId,
+    /// The cache directory of the store.
+    cache: Option<PathBuf>,
+    /// The pool that made the directory.
+    pool: Option<&'p Pool>,
+    /// What the names of the files begin with.
     name: String,
     root: PathBuf,
 }
@@ -84,11 +95,18 @@ pub(crate) struct Listing {
     path: Vec<Vec<u8>>,
 }
 
-impl Notes {
-    /// The notes of the directory at the canonical path `root`, in the cache directory of a store; none without one.
-    pub(crate) fn of(cache_dir: Option<PathBuf>, root: &Path) -> Option<Self> {
-        Some(Self {
-            dir: cache_dir?.join("saved"),
+impl<'p> Notes<'p> {
+    /// The notes of the directory at the canonical path `root`, which a pool may have made, about saves to one store;
+    /// none without a place for them.
+    pub(crate) fn of(
+        (store, cache): (StoreId, Option<PathBuf>),
+        pool: Option<&'p Pool>,
+        root: &Path,
+    ) -> Option<Self> {
+        (cache.is_some() || pool.is_some()).then(|| Self {
+            store,
+            cache: cache.map(|dir| dir.join("saved")),
+            pool,
             name: named(root.as_os_str().as_bytes()),
             root: root.to_owned(),
         })
@@ -98,10 +116,29 @@ impl Notes {
     fn to(&self, name: &RefName) -> Self {
         let root = self.root.as_os_str().as_bytes();
         Self {
-            dir: self.dir.clone(),
             name: named(&[root, b"\0", name.as_str().as_bytes()].concat()),
-            root: self.root.clone(),
+            ..self.clone()
         }
+    }
+
+    /// The directory to write to.
+    fn make_dir(&self) -> Result<OwnedFd> {
+        if let Some(pool) = self.pool {
+            return pool.make_saved_dir(&self.root, self.store);
+        }
+        let dir = self.cache.clone().unwrap_or_default();
+        std::fs::create_dir_all(&dir).map_err(|source| Error::io("create", &dir, source))?;
+        disk::open_path(&dir)
+    }
+
+    /// The directories to read from, the one that counts first.
+    fn dirs(&self) -> impl Iterator<Item = OwnedFd> {
+        let pool = self
+            .pool
+            .and_then(|pool| pool.saved_dir(&self.root, self.store));
+        let cache = self.cache.as_ref();
+        let cache = cache.and_then(|dir| disk::open_path(dir).ok());
+        pool.into_iter().chain(cache)
     }
 
     /// The note about the last save of this directory to this ref, if it is the same inode.
@@ -109,42 +146,39 @@ impl Notes {
         self.to(name).read().filter(|note| note.name == *name)
     }
 
-    /// The version of a ref as which `dir` was last saved, according to the notes below `cache_dir`.
-    pub(crate) fn version_of(
-        cache_dir: Option<PathBuf>,
-        dir: &Path,
-        name: &RefName,
-    ) -> Option<u64> {
-        let note = Self::of(cache_dir, dir)?.read_of(name)?;
-        Some(note.version)
-    }
-
     /// The note about the last save of this directory, if it is the same inode.
     pub(crate) fn read(&self) -> Option<Note> {
-        let bytes = read_regular(&self.path("json"), NOTE_BYTES_MAX).ok()?;
-        let note: Note = serde_json::from_slice(&bytes).ok()?;
         let inode = Inode::of(CWD, self.root.as_os_str().as_bytes()).ok()?;
-        (note.note == NOTE_VERSION && note.inode == inode).then_some(note)
+        let read = |dir| {
+            use std::io::Read;
+            let mut bytes = Vec::new();
+            let file = open_regular(&dir, &self.file("json"))?;
+            (file.take(NOTE_BYTES_MAX).read_to_end(&mut bytes)).ok()?;
+            let note: Note = serde_json::from_slice(&bytes).ok()?;
+            (note.note == NOTE_VERSION && note.inode == inode).then_some(note)
+        };
+        self.dirs().find_map(read)
     }
 
     /// The list of a note, if its bytes are right.
     pub(crate) fn list(&self, note: &Note) -> Option<File> {
-        let notes = self.to(&note.name);
-        let file = open_regular(&notes.path(&format!("{}.list", note.list))).ok()?;
-        let sum = checksum(&file).ok()??;
-        (spelled(&sum) == note.list).then_some(file)
+        let name = self.to(&note.name).file(&format!("{}.list", note.list));
+        self.dirs().find_map(|dir| {
+            let file = open_regular(&dir, &name)?;
+            let sum = checksum(&file).ok()??;
+            (spelled(&sum) == note.list).then_some(file)
+        })
     }
 
     /// Waits until no other process of this host saves the directory, since the next save must be merged from what that
     /// one records. The turn ends when it is dropped or the process ends. Without locks in the file system, there is no
     /// wait.
     pub(crate) fn turn(&self, check_stop: &dyn Fn() -> Result<()>) -> Result<Option<File>> {
-        let path = self.path("lock");
-        let mut options = File::options();
-        let options = options.write(true).create(true).truncate(false);
-        let opened = std::fs::create_dir_all(&self.dir).and_then(|()| options.open(&path));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = self.make_dir().ok();
+        let opened = dir.and_then(|dir| fs::openat(dir, self.file("lock"), flags, MODE).ok());
         // If the disk is full or read-only, there is no lock, and no wait.
-        let Ok(file) = opened else {
+        let Some(file) = opened.map(File::from) else {
             return Ok(None);
         };
         loop {
@@ -159,11 +193,12 @@ impl Notes {
 
     /// Begins a list.
     pub(crate) fn begin(&self) -> Result<Listing> {
-        let failed = |source| Error::io("create a list in", &self.dir, source);
-        std::fs::create_dir_all(&self.dir).map_err(failed)?;
-        let file = tempfile::tempfile_in(&self.dir).map_err(failed)?;
+        let (dir, name) = (self.make_dir()?, disk::random_name()?);
+        let file = disk::create(&dir, name.as_bytes(), 0o600)
+            .and_then(|file| fs::unlinkat(&dir, &name, AtFlags::empty()).map(|()| file));
+        let failed = |errno| disk::failed("list what is in", &self.root, errno);
         Ok(Listing {
-            list: ListWriter::new(file)?,
+            list: ListWriter::new(file.map_err(failed)?)?,
             path: Vec::new(),
         })
     }
@@ -190,31 +225,50 @@ impl Notes {
             made,
             list: spelled(&sum),
         };
-        let path = notes.path(&format!("{}.list", note.list));
-        build_atomically(&path, |out| {
-            use std::io::Seek;
-            let copied = file.rewind().and_then(|()| std::io::copy(&mut file, out));
-            copied
-                .map(drop)
-                .map_err(|source| Error::io("write", &path, source))
-        })?;
+        let failed = |source| Error::io("write down what was saved of", &self.root, source);
+        let list = |note: &Note| notes.file(&format!("{}.list", note.list));
         let text = serde_json::to_vec(&note)
             .map_err(|source| Error::invalid("note of a save").because(source))?;
-        write_atomically(&notes.path("json"), &text)?;
+        let dir = self.make_dir()?;
+        file.rewind().map_err(failed)?;
+        replace(&dir, &list(&note), &mut file).map_err(failed)?;
+        replace(&dir, &notes.file("json"), &mut &*text).map_err(failed)?;
         // Records which ref that was. If this is lost, the user has to name the ref.
-        write_atomically(&self.path("json"), &text)?;
+        replace(&dir, &self.file("json"), &mut &*text).map_err(failed)?;
         if let Some(before) = before.filter(|before| before.list != note.list) {
             // A list that stays takes a little space.
-            drop(std::fs::remove_file(
-                notes.path(&format!("{}.list", before.list)),
-            ));
+            disk::forgive(fs::unlinkat(&dir, list(&before), AtFlags::empty()));
         }
         Ok(())
     }
 
-    fn path(&self, end: &str) -> PathBuf {
-        self.dir.join(format!("{}.{end}", self.name))
+    fn file(&self, end: &str) -> String {
+        format!("{}.{end}", self.name)
     }
+}
+
+/// The mode of the files.
+const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// Opens a regular file for reading.
+fn open_regular(dir: &OwnedFd, name: &str) -> Option<File> {
+    let file = disk::open_file(dir, name.as_bytes()).ok()?;
+    let stat = fs::fstat(&file).ok()?;
+    (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then_some(file)
+}
+
+/// Lets `bytes` become the file `name`, durably.
+fn replace(dir: &OwnedFd, name: &str, bytes: &mut dyn std::io::Read) -> std::io::Result<()> {
+    let temporary = disk::random_name().map_err(std::io::Error::other)?;
+    let mut file = disk::create(dir, temporary.as_bytes(), MODE.as_raw_mode())?;
+    let written = std::io::copy(bytes, &mut file)
+        .and_then(|_| file.sync_all())
+        .and_then(|()| Ok(fs::renameat(dir, &temporary, dir, name)?))
+        .and_then(|()| Ok(fs::fsync(dir)?));
+    if written.is_err() {
+        disk::forgive(fs::unlinkat(dir, &temporary, AtFlags::empty()));
+    }
+    written
 }
 
 impl Listing {
@@ -277,8 +331,8 @@ mod tests {
     fn one_directory_has_one_turn_at_a_time() {
         let cache = tempfile::tempdir().unwrap();
         let notes = |root: &str| {
-            let root = Path::new(root);
-            Notes::of(Some(cache.path().to_owned()), root).unwrap()
+            let place = (StoreId([7; 16]), Some(cache.path().to_owned()));
+            Notes::of(place, None, Path::new(root)).unwrap()
         };
         let at_once = || Err(Error::interrupted("it waits"));
         let turn = notes("/job").turn(&at_once).unwrap();

@@ -89,7 +89,7 @@ pub fn materialize_from(
     request: &MaterializeRequest,
     progress: &dyn Progress,
 ) -> Result<MaterializeReport> {
-    if is_behind(reader, request)? {
+    if is_behind(reader, pool, request)? {
         return materialize(reader.store(), pool, request, progress);
     }
     with_task(reader, pool, request, progress, |task, replaced| {
@@ -104,18 +104,21 @@ pub fn materialize_from(
 }
 
 /// Whether the destination was saved, after the reader was made, as a version that the store has by now.
-fn is_behind(reader: &Reader<'_>, request: &MaterializeRequest) -> Result<bool> {
+fn is_behind(reader: &Reader<'_>, pool: &Pool, request: &MaterializeRequest) -> Result<bool> {
     let Some(destination) = request.destination.as_deref().filter(|dir| dir.is_dir()) else {
         return Ok(false);
     };
     let (store, name) = (reader.store(), &request.spec.name);
     let (destination, state) = (absolute(destination)?, &reader.view().state);
-    if !store.is_behind(state, &destination, name)? {
+    let notes = store.notes(Some(pool), &destination);
+    let saved = notes.and_then(|notes| notes.read_of(name));
+    let saved = saved.map_or(0, |note| note.version);
+    if saved <= state.refs.last(name)? {
         return Ok(false);
     }
     let mut now = state.clone();
     store.catch_up(&mut now)?;
-    Ok(!store.is_behind(&now, &destination, name)?)
+    Ok(saved <= now.refs.last(name)?)
 }
 
 /// Plans what [`materialize()`] would do with the destination now, and changes nothing.

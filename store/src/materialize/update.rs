@@ -13,7 +13,6 @@ use super::found::Found;
 use super::known::{Known, Saved, empty};
 use super::*;
 use crate::host::pool::stamped_open;
-use crate::host::saved::Notes;
 
 /// The result of comparing a destination with the wanted tree.
 struct Compared {
@@ -147,7 +146,7 @@ impl Task<'_> {
         if !mark.is_from(self.store.format().id, name) || self.options().overrules {
             return Ok(());
         }
-        let notes = Notes::of(self.store.cache_dir(), destination);
+        let notes = self.store.notes(Some(self.pool), destination);
         let note = notes.and_then(|notes| notes.read_of(name));
         // If the tree was saved since, the saved version replaces the one that the tree was made from.
         let made = mark.known();
@@ -232,7 +231,7 @@ impl Task<'_> {
     }
 
     /// What was saved to this ref since the tree was last made or updated. The ref has it, so it is no change of a job
-    /// any more. None, if the paths of tree and ref differ, or links were flattened.
+    /// any more. None, if the paths of tree and ref differ, or the tree has no links.
     fn saved(&self, destination: &Path, mark: &Mark) -> Option<Saved> {
         let spec = &self.request.spec;
         let made_from: RefSpec = mark.source.parse().ok()?;
@@ -241,12 +240,11 @@ impl Task<'_> {
             && [&made_from.path, &spec.path]
                 .iter()
                 .all(|path| path.is_empty())
-            && !mark.flatten
-            && !self.request.flatten;
+            && !mark.flatten;
         if !is_same {
             return None;
         }
-        let notes = Notes::of(self.store.cache_dir(), destination)?;
+        let notes = self.store.notes(Some(self.pool), destination)?;
         let note = notes.read_of(&spec.name)?;
         let counts = note.made == Some(mark.into());
         let list = notes.list(&note).filter(|_| counts)?;
@@ -266,10 +264,10 @@ impl Task<'_> {
     /// if somebody removed that from the ref since, it is no file of the job that would have to stay.
     fn saved_before(&self, destination: &Path) -> Option<Saved> {
         let spec = &self.request.spec;
-        if !spec.path.is_empty() || self.request.flatten {
+        if !spec.path.is_empty() {
             return None;
         }
-        let notes = Notes::of(self.store.cache_dir(), destination)?;
+        let notes = self.store.notes(Some(self.pool), destination)?;
         let note = notes.read_of(&spec.name)?;
         let list = notes.list(&note).filter(|_| note.made.is_none())?;
         Some(Saved {

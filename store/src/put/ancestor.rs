@@ -45,7 +45,8 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
             of_version(state, request, number)?
         }
         Ancestor::Known | Ancestor::KnownOrNothing => {
-            let notes = Notes::of(reader.store().cache_dir(), root);
+            let pool = mark.as_ref().map(|(pool, _)| *pool);
+            let notes = reader.store().notes(pool, root);
             let note = notes
                 .as_ref()
                 .and_then(|notes| notes.read_of(&request.target));
@@ -67,7 +68,6 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
                     made: None,
                 },
                 (_, _, Some((pool, mark))) if is_of(&mark, reader.store(), request) => {
-                    check_unsaved(pool, &mark, request)?;
                     of_mark(reader, pool, &mark)?
                 }
                 _ if state.version(&request.target, None).is_err() => Base::default(),
@@ -84,7 +84,7 @@ pub(super) fn turn(store: &Store, request: &PutRequest) -> Result<Option<File>> 
     let Ok(root) = super::scan::resolved(&request.source) else {
         return Ok(None);
     };
-    let notes = Notes::of(store.cache_dir(), &root);
+    let notes = notes(store, request, &root);
     let check_stop = || store.host().check_stop();
     let turn = notes.map(|notes| notes.turn(&check_stop));
     turn.transpose().map(Option::flatten)
@@ -95,7 +95,15 @@ pub(super) fn is_behind(store: &Store, request: &PutRequest, view: &View) -> Res
     let Ok(root) = super::scan::resolved(&request.source) else {
         return Ok(false);
     };
-    store.is_behind(&view.state, &root, &request.target)
+    let note = notes(store, request, &root).and_then(|notes| notes.read_of(&request.target));
+    let saved = note.map_or(0, |note| note.version);
+    Ok(saved > view.state.refs.last(&request.target)?)
+}
+
+/// What this host knows of saves of the source, which is at the canonical path `root`.
+pub(super) fn notes<'r>(store: &Store, request: &'r PutRequest, root: &Path) -> Option<Notes<'r>> {
+    let pool = marked(&request.pools, root).map(|(pool, _)| pool);
+    store.notes(pool, root)
 }
 
 /// Checks that no update of the source is under way or was interrupted, as far as a pool knows.
@@ -113,20 +121,6 @@ pub(super) fn made(store: &Store, request: &PutRequest) -> Option<Made> {
     let root = super::scan::resolved(&request.source).ok()?;
     let (_, mark) = marked(&request.pools, &root)?;
     is_of(&mark, store, request).then(|| Made::from(&mark))
-}
-
-/// Writes down in the pool that the source was saved, beside what the cache directory says of it. A failure only counts
-/// if the cache directory is lost later.
-pub(super) fn note_saved(store: &Store, request: &PutRequest, made: Option<&Made>, version: u64) {
-    let Ok(root) = super::scan::resolved(&request.source) else {
-        return;
-    };
-    if let Some((pool, mark)) = marked(&request.pools, &root)
-        && is_of(&mark, store, request)
-        && made == Some(&Made::from(&mark))
-    {
-        drop(pool.write_saved(&mark, version));
-    }
 }
 
 /// The paths of the source of which nobody knows whether a version or a job made them: the record of its tree was lost.
@@ -172,7 +166,7 @@ pub(super) fn listing(store: &Store, request: &PutRequest) -> Result<Option<List
         return Ok(None);
     }
     let root = super::scan::resolved(&request.source)?;
-    let notes = Notes::of(store.cache_dir(), &root);
+    let notes = notes(store, request, &root);
     notes.map(|notes| notes.begin()).transpose()
 }
 
@@ -188,8 +182,10 @@ pub fn saved_to(
     let root = dir
         .canonicalize()
         .map_err(|source| Error::io("open", dir, source))?;
-    let note = Notes::of(store.cache_dir(), &root).and_then(|notes| notes.read());
-    let mark = marked(pools, &root).map(|(_, mark)| mark);
+    let marked = marked(pools, &root);
+    let pool = marked.as_ref().map(|(pool, _)| *pool);
+    let note = store.notes(pool, &root).and_then(|notes| notes.read());
+    let mark = marked.map(|(_, mark)| mark);
     let mark = mark.filter(|mark| mark.store == store.format().id);
     let source = mark.and_then(|mark| mark.source.parse::<RefSpec>().ok());
     let named = source.map(|spec| spec.name);
@@ -222,26 +218,6 @@ fn check_settled(mark: &Mark) -> Result<()> {
         mark.path().display()
     ))
     .hint(Remedy::MaterializeFirst))
-}
-
-/// Checks that a tree was not saved since it was made: with its mark for a base, what others changed or removed since that
-/// save would come back.
-fn check_unsaved(pool: &Pool, mark: &Mark, request: &PutRequest) -> Result<()> {
-    let Some(version) = pool
-        .saved_since(mark)
-        .filter(|saved| *saved != mark.version)
-    else {
-        return Ok(());
-    };
-    let (dir, name) = (request.source.display(), &request.target);
-    Err(Error::conflict(format!(
-        "{dir}: was made from {name}@{} and saved as @{version} since, and this host lost its note of what was saved",
-        mark.version
-    ))
-    .hint(Remedy::MaterializeSaved {
-        name: name.to_string(),
-        version,
-    }))
 }
 
 fn unknown(request: &PutRequest) -> Error {

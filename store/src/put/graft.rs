@@ -8,11 +8,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::PutRequest;
-use super::ancestor::known_tree;
+use super::ancestor::{known_tree, notes};
 use crate::error::{Error, Result};
 use crate::format::{Content, Node, Root, Time, Totals, TreeEntry};
 use crate::host::pool::PoolKey;
-use crate::host::saved::{Listing, Notes};
+use crate::host::saved::Listing;
 use crate::host::walk::Globs;
 use crate::merge::{Trees, merge};
 use crate::read::Reader;
@@ -36,7 +36,7 @@ pub(super) fn graft(
     };
     let theirs = (*base, Totals::default());
     let ((tree, _), _) = merge(&mut trees, Some(base), &(*content, *totals), &theirs)?;
-    let notes = Notes::of(store.cache_dir(), &source);
+    let notes = notes(store, request, &source);
     let mut listing = notes.map(|notes| notes.begin()).transpose()?;
     if let Some(listing) = &mut listing {
         list(reader, &tree, listing)?;

@@ -10,7 +10,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     Change, Content, FrameKind, Id, Keep, Node, Root, Sides, State, Version, pack_key,
 };
-use crate::host::saved::Notes;
 use crate::host::stat_cache::CacheBase;
 use crate::id::PassId;
 use crate::pack::WrittenPack;
@@ -299,16 +298,13 @@ fn remember(store: &Store, request: &PutRequest, version: u64, built: &mut Built
     };
     let made = save::made(store, request);
     let root = request.source.canonicalize().unwrap_or_default();
-    let notes = Notes::of(store.cache_dir(), &root);
+    let notes = save::notes(store, request, &root);
     match (notes, built.listing.take(), made) {
-        (Some(notes), Some(listing), Some(made)) => {
-            save::note_saved(store, request, Some(&made), version);
-            notes.write(
-                listing,
-                (&request.target, version, content),
-                (content, Some(made)),
-            )
-        }
+        (Some(notes), Some(listing), Some(made)) => notes.write(
+            listing,
+            (&request.target, version, content),
+            (content, Some(made)),
+        ),
         _ => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 //! The bytes are stored before that. If another commit was faster, only metadata is merged again, with that commit's
 //! version: the entry is added to exactly the version that was merged.
 
-use super::ancestor::{Base, note_saved};
+use super::ancestor::{Base, notes};
 use super::graft::graft;
 use super::messages::Built;
 use super::publish::{PutSession, refused_room};
@@ -11,7 +11,6 @@ use super::stored::Stored;
 use super::{Onto, PutReport, PutRequest, SaveReport, beside};
 use crate::error::{Error, Result};
 use crate::format::{Change, Content, Extra, Id, Root, SIDE_TIMES, Side, Sides, Version};
-use crate::host::saved::Notes;
 use crate::lists::has_others;
 use crate::log::{Outside, System};
 use crate::merge::{Case, Clash, Merged, count, merge};
@@ -348,12 +347,11 @@ impl PutSession<'_> {
             report.notes.extend(cache.commit(base).err().map(slow));
         }
         let source = request.source.canonicalize().unwrap_or_default();
-        let notes = Notes::of(self.store().cache_dir(), &source);
-        if let (Some(notes), Some(listing)) = (notes, built.listing.take()) {
+        let kept = notes(self.store(), request, &source);
+        if let (Some(notes), Some(listing)) = (kept, built.listing.take()) {
             let what = (root, base.made.clone());
             let written = notes.write(listing, (&request.target, number, tree), what);
             report.notes.extend(written.err().map(slow));
-            note_saved(self.store(), request, base.made.as_ref(), number);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{Store, View};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FORMAT_KEY, LogEntry, RefName, State};
-use crate::host::pool::Known;
+use crate::host::pool::{Known, Pool};
 use crate::host::saved::Notes;
 use crate::log;
 use crate::remedy::Remedy;
@@ -45,13 +45,9 @@ impl Store {
         Err(Error::conflict(message).hint("run it again"))
     }
 
-    /// Whether this host's notes say that `dir` was saved to a ref as a version that `state` does not know yet.
-    ///
-    /// # Errors
-    /// When the state cannot be read.
-    pub(crate) fn is_behind(&self, state: &State, dir: &Path, name: &RefName) -> Result<bool> {
-        let saved = Notes::version_of(self.cache_dir(), dir, name);
-        Ok(saved.unwrap_or(0) > state.refs.last(name)?)
+    /// What this host knows of saves of `dir` to this store. `pool` is the one that made `dir`, if one did.
+    pub(crate) fn notes<'p>(&self, pool: Option<&'p Pool>, dir: &Path) -> Option<Notes<'p>> {
+        Notes::of((self.format().id, self.cache_dir()), pool, dir)
     }
 
     /// Checks that the store can still be read: an unmounted log looks like one without new entries.

@@ -40,6 +40,8 @@ pub(super) struct Cache {
     pub(super) unsaved: Option<Pending>,
     /// The store that the cache came from and is saved to.
     store: Option<StoreId>,
+    /// Whether all that is in the directory is the job's.
+    began_empty: bool,
 }
 
 impl Cache {
@@ -51,12 +53,18 @@ impl Cache {
             exclude,
             unsaved: None,
             store: None,
+            began_empty: false,
         }
     }
 
     /// Checks that `store` is the one that the cache came from, not another store in its place.
     pub(super) fn check_store(&self, store: &Store) -> Result<()> {
         self.store.map_or(Ok(()), |began| check_same(began, store))
+    }
+
+    /// Whether the directory was empty when this run, or the one whose unsaved files are in it, began.
+    pub(super) fn began_empty(&self) -> bool {
+        self.began_empty
     }
 
     pub(super) fn is_here(&self, reader: &Reader<'_>) -> bool {
@@ -160,7 +168,10 @@ impl Cache {
         let id = reader.store().format().id;
         self.store = Some(id);
         let unsaved = unsaved.map(|unsaved| unsaved.only_to(Some(id.to_string())));
-        self.unsaved = unsaved.map(|unsaved| unsaved.of_job(job, &self.exclude));
+        let was_empty = left
+            .as_ref()
+            .map_or(is_empty(&self.dir), Pending::began_empty);
+        self.began_empty = was_empty;
         match self.make(reader, pool, (left.as_ref(), job), context) {
             Err(error) if !self.is_needed => {
                 // The directory stays as it is: nothing may replace unsaved files.
@@ -171,6 +182,11 @@ impl Cache {
             }
             done => done?,
         }
+        // Once a version is in the directory, what it lacks may be a deletion of the job.
+        let known = pools::of_source(&self.dir, &context.config().pool);
+        self.began_empty &= !is_tree(&known, &self.dir);
+        let unsaved = unsaved.map(|unsaved| unsaved.of_job(job, &self.exclude));
+        self.unsaved = unsaved.map(|unsaved| unsaved.with_empty(self.began_empty));
         self.unsaved.as_ref().map_or(Ok(()), Pending::write)
     }
 
@@ -338,7 +354,13 @@ impl Cache {
         message: String,
         context: &Context,
     ) -> Result<Vec<PathBuf>> {
-        let request = save::of_run(&self.dir, &self.name, &self.exclude, message, context);
+        let request = save::of_run(
+            &self.dir,
+            &self.name,
+            (&self.exclude, self.began_empty),
+            message,
+            context,
+        );
         let began = Instant::now();
         let report = save::put_or_nothing(store, &request, &Unwatched, None);
         let report = report.map_err(|error| {

@@ -112,7 +112,7 @@ impl<'s> Saver<'s> {
         save::of_run(
             &cache.dir,
             &cache.name,
-            &cache.exclude,
+            (&cache.exclude, cache.began_empty()),
             message,
             self.context,
         )

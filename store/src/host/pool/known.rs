@@ -1,16 +1,16 @@
 //! What this host knows of the version that a directory is of.
 
-use rustix::fs;
-use serde::{Deserialize, Serialize};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{self, Mode};
+use rustix::io::Errno;
 
 use super::trees::mark_name;
 use super::{Mark, Pool, disk};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{Content, RefSpec};
-use crate::fs::read_regular;
-
-/// Most bytes that are read of what says that a tree was saved.
-const SAVED_BYTES_MAX: u64 = 64 << 10;
+use crate::id::StoreId;
 
 /// The version that a directory is of.
 #[derive(Clone, Copy, Debug)]
@@ -32,52 +32,34 @@ impl Mark {
     }
 }
 
-/// That a tree was saved since it was made. What exactly was saved is in the cache directory of the host; if that is
-/// lost, this says that the version of the mark is no base any more.
-#[derive(Serialize, Deserialize)]
-struct SavedSince {
-    /// The record and the version of the mark.
-    record: Option<String>,
-    made: u64,
-    /// The version that the save made or found.
-    saved: u64,
-}
-
 impl Pool {
-    /// Writes down that the tree of `mark` was saved as a version of its ref.
+    /// The directory of the notes about saves of the tree at `path` to a store, if there is one.
+    pub(crate) fn saved_dir(&self, path: &Path, store: StoreId) -> Option<OwnedFd> {
+        let saved = disk::open_dir(self.fd(), b"saved").ok()?;
+        let tree = disk::open_dir(saved, mark_name(path).as_bytes()).ok()?;
+        disk::open_dir(tree, store.to_string().as_bytes()).ok()
+    }
+
+    /// Makes that directory.
     ///
     /// # Errors
     /// When the pool cannot be written.
-    pub(crate) fn write_saved(&self, mark: &Mark, saved: u64) -> Result<()> {
-        let (owner, temporary) = (self.owner()?, disk::random_name()?);
-        let said = SavedSince {
-            record: mark.record.clone(),
-            made: mark.version,
-            saved,
+    pub(crate) fn make_saved_dir(&self, path: &Path, store: StoreId) -> Result<OwnedFd> {
+        let made = |above: &OwnedFd, name: &str| match fs::mkdirat(above, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => disk::open_dir(above, name.as_bytes()),
+            Err(errno) => Err(errno),
         };
-        let text = serde_json::to_vec(&said)
-            .map_err(|source| Error::invalid("note of a saved tree").because(source))?;
-        let name = saved_name(&mark_name(&mark.path()));
-        disk::write_new(&owner.temporaries, temporary.as_bytes(), &text)
-            .and_then(|()| fs::renameat(&owner.temporaries, &temporary, self.fd(), name))
+        made(self.fd(), "saved")
+            .and_then(|saved| made(&saved, &mark_name(path)))
+            .and_then(|tree| made(&tree, &store.to_string()))
             .map_err(|errno| disk::failed("write down in pool", self.path(), errno))
-    }
-
-    /// The version as which the tree of `mark` was last saved to its ref, if it was saved since it was made.
-    pub(crate) fn saved_since(&self, mark: &Mark) -> Option<u64> {
-        let name = saved_name(&mark_name(&mark.path()));
-        let bytes = read_regular(&self.path().join(name), SAVED_BYTES_MAX).ok()?;
-        let said: SavedSince = serde_json::from_slice(&bytes).ok()?;
-        (said.record == mark.record && said.made == mark.version).then_some(said.saved)
     }
 
     /// Forgets what was saved of the tree whose mark has this name.
     pub(super) fn forget_saved(&self, mark: &str) {
-        let name = saved_name(mark);
-        disk::forgive(fs::unlinkat(self.fd(), name, fs::AtFlags::empty()));
+        disk::forgive(disk::remove_tree(
+            self.fd(),
+            format!("saved/{mark}").as_bytes(),
+        ));
     }
-}
-
-fn saved_name(mark: &str) -> String {
-    format!("trees/{mark}.saved")
 }

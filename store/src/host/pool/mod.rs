@@ -6,6 +6,7 @@
 //! owners/<owner>        who a process is; claims/<key>: a hard link to it, "I am building this"
 //! damaged/              files that somebody wrote through a hard link, set aside
 //! trees/                what was materialized where; made/: the records; rooms/: where a tree is being built
+//! saved/                what was saved of these trees, by the store that it was saved to
 //! chunkers/             how the stores of these files cut
 //! ```
 //!
@@ -80,8 +81,8 @@ const MARK: &str = "pool";
 /// The content of this file.
 const MARK_TEXT: &[u8] = b"{\"version\":1}\n";
 /// Directories of a pool, made when it is opened.
-const DIRECTORIES: [&str; 8] = [
-    "files", "tmp", "owners", "claims", "damaged", "trees", "rooms", "chunkers",
+const DIRECTORIES: [&str; 9] = [
+    "files", "tmp", "owners", "claims", "damaged", "trees", "rooms", "saved", "chunkers",
 ];
 
 /// With at least this many open files allowed, the directories of files stay open.

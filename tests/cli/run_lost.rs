@@ -1,0 +1,163 @@
+//! Runs and saves in directories of which the host has lost the pool, or its cache directory: what others did since is
+//! never taken back, and what cannot be known is refused.
+
+use std::fs;
+use std::process::Output;
+
+use support::{Finished, TestEnvironment, environment};
+
+use crate::run::{REF, newest, run};
+
+/// What a colleague makes of the newest version: `y` is changed, and `z` is gone.
+fn colleague(env: &TestEnvironment) {
+    drop(fs::remove_dir_all(env.path("theirs")));
+    env.ok(["get", REF, "theirs"]);
+    env.write("theirs/y", "theirs");
+    fs::remove_file(env.path("theirs/z")).unwrap();
+    env.ok(["put", "theirs", REF]);
+}
+
+/// A ref with the files `y` and `z`.
+fn site() -> TestEnvironment {
+    let env = environment!();
+    env.write("in/y", "old");
+    env.write("in/z", "old");
+    env.ok(["put", "in", REF]);
+    env
+}
+
+fn refused(done: &Finished) {
+    assert_eq!(done.code, Some(5), "{done}");
+    assert!(
+        done.stderr.contains("it is not known which version") && done.stderr.contains("--base"),
+        "{done}"
+    );
+}
+
+fn lose_pool(env: &TestEnvironment) {
+    fs::remove_dir_all(env.path("home/.cache/store/pool")).unwrap();
+}
+
+#[test]
+fn a_run_whose_pool_is_lost_reverts_nothing() {
+    let env = site();
+    env.ok(run(&[], "echo job > $STORE_PROJECT_CACHE_DIR/job"));
+    colleague(&env);
+    let before = newest(&env, REF);
+    lose_pool(&env);
+    let next = env.store(run(&[], "true"));
+    assert_eq!(next.code, Some(5), "{next}");
+    assert_eq!(newest(&env, REF), before);
+    assert_eq!(before, ["job=job", "y=theirs"]);
+}
+
+#[test]
+fn what_a_killed_run_left_is_not_saved_without_its_pool() {
+    let env = site();
+    let killed = env.store(run(
+        &[],
+        "echo job > $STORE_PROJECT_CACHE_DIR/job; kill -9 $PPID",
+    ));
+    assert_eq!(killed.code, None, "{killed}");
+    colleague(&env);
+    lose_pool(&env);
+    refused(&env.store(run(&[], "true")));
+    refused(&env.store(["save", "base/project", REF]));
+    let pending = env.store(["save", "--pending"]);
+    assert_eq!(pending.code, Some(6), "{pending}");
+    assert_eq!(newest(&env, REF), ["y=theirs"]);
+    // The way that the hint names.
+    env.ok(["save", "base/project", REF, "--base", "1"]);
+    assert_eq!(newest(&env, REF), ["job=job", "y=theirs"]);
+}
+
+#[test]
+fn a_pool_that_is_removed_while_the_command_runs_is_missed_before_the_save() {
+    let env = site();
+    let pool = env.path("home/.cache/store/pool");
+    env.ok(["get", REF, "theirs"]);
+    let script = format!(
+        "echo job > $STORE_PROJECT_CACHE_DIR/job; rm -rf '{}'; touch ready; while ! [ -e go ]; do sleep 0.05; done",
+        pool.display()
+    );
+    let running = env.command(run(&[], &script)).spawn().unwrap();
+    while !env.path("ready").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    colleague(&env);
+    env.write("go", "");
+    let mut running = running;
+    assert_eq!(running.wait().unwrap().code(), Some(5));
+    assert_eq!(newest(&env, REF), ["y=theirs"]);
+}
+
+/// A container has a cache directory of its own, and the pool lies with the trees on the host.
+#[test]
+fn runs_with_new_cache_directories_know_what_was_saved() {
+    let env = site();
+    let pool = env.path("nvme-pool");
+    let with = |script: &str| -> Finished {
+        drop(fs::remove_dir_all(env.path("home/.cache")));
+        let mut command = env.command(run(&[], script));
+        let done: Output = command.env("STORE_POOL", &pool).output().unwrap();
+        done.into()
+    };
+    let first =
+        with("echo job > $STORE_PROJECT_CACHE_DIR/y; echo job > $STORE_PROJECT_CACHE_DIR/z");
+    assert_eq!(first.code, Some(0), "{first}");
+    colleague(&env);
+    let next = with("cat $STORE_PROJECT_CACHE_DIR/y; ls $STORE_PROJECT_CACHE_DIR");
+    assert_eq!(next.code, Some(0), "{next}");
+    assert_eq!(String::from_utf8_lossy(&next.stdout), "theirsy\n");
+    assert_eq!(newest(&env, REF), ["y=theirs"]);
+}
+
+/// The same tree, saved by turns from two nodes that share the pool and have cache directories of their own.
+#[test]
+fn nodes_that_share_a_tree_share_what_was_saved_of_it() {
+    let env = site();
+    let pool = env.path("shared-pool");
+    let on = |node: &str, words: &[&str]| {
+        let mut command = env.command(words);
+        let caches = env.path(node);
+        command
+            .env("STORE_POOL", &pool)
+            .env("XDG_CACHE_HOME", caches);
+        let done: Finished = command.output().unwrap().into();
+        assert_eq!(done.code, Some(0), "{done}");
+    };
+    on("a", &["materialize", REF, "job"]);
+    env.write("job/f", "1");
+    on("a", &["save", "job"]);
+    on("b", &["materialize", REF, "job"]);
+    env.write("job/f", "2");
+    on("b", &["save", "job"]);
+    env.ok(["get", REF, "other"]);
+    env.write("other/f", "theirs");
+    env.ok(["put", "other", REF]);
+    env.write("job/more", "3");
+    on("a", &["save", "job"]);
+    assert_eq!(newest(&env, REF), ["f=theirs", "more=3", "y=old", "z=old"]);
+}
+
+#[test]
+fn what_was_saved_stays_saved_when_links_become_files() {
+    let env = site();
+    std::os::unix::fs::symlink("y", env.path("in/link")).unwrap();
+    env.ok(["put", "in", REF]);
+    env.ok(["materialize", REF, "job"]);
+    env.write("job/new", "job");
+    fs::remove_file(env.path("job/y")).unwrap();
+    env.write("job/y", "job");
+    env.ok(["save", "job"]);
+    env.ok(["get", REF, "other"]);
+    env.write("other/y", "theirs");
+    fs::remove_file(env.path("other/new")).unwrap();
+    env.ok(["put", "other", REF]);
+    env.ok(["materialize", REF, "job", "--flatten"]);
+    env.ok(["materialize", REF, "job"]);
+    env.ok(["save", "job"]);
+    let now = newest(&env, REF);
+    assert!(now.contains(&"y=theirs".to_owned()), "{now:?}");
+    assert!(!now.iter().any(|file| file.starts_with("new")), "{now:?}");
+}
