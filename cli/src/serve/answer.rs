@@ -4,8 +4,7 @@ use bytes::Bytes;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, StatusCode};
 
-use crate::serve::body::FileBody;
-use crate::serve::spool::Following;
+use crate::serve::body::Content;
 
 /// The answer of a door to a request.
 pub(crate) struct Answer {
@@ -16,17 +15,6 @@ pub(crate) struct Answer {
     pub(crate) error: Option<String>,
     /// The name of the request's token, for the access log.
     pub(crate) token: Option<String>,
-}
-
-/// The body of an answer.
-pub(crate) enum Content {
-    Whole(Bytes),
-    /// Part of a file of the store.
-    File(Box<FileBody>),
-    /// Part of a file that is still arriving from an upstream.
-    Arriving(Box<Following>),
-    /// The answer to HEAD: the length of the body that GET would get.
-    HeadOf(u64),
 }
 
 impl Answer {

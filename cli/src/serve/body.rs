@@ -13,8 +13,19 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use store::{Error, Result};
 
-use crate::serve::answer::Content;
 use crate::serve::source::{Pass, Sight, Source};
+use crate::serve::spool::Following;
+
+/// The body of an answer.
+pub(crate) enum Content {
+    Whole(Bytes),
+    /// Part of a file of the store.
+    File(Box<FileBody>),
+    /// Part of a file that is still arriving from an upstream.
+    Arriving(Box<Following>),
+    /// The answer to HEAD: the length of the body that GET would get.
+    HeadOf(u64),
+}
 
 type Reading = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
 

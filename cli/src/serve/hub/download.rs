@@ -10,8 +10,8 @@ use hyper::header::{
     IF_NONE_MATCH, IF_RANGE, RANGE,
 };
 
-use crate::serve::answer::{Answer, Content};
-use crate::serve::body::FileBody;
+use crate::serve::answer::Answer;
+use crate::serve::body::{Content, FileBody};
 use crate::serve::hub::fault::{COMMIT, Fault, Outcome};
 use crate::serve::hub::files::{Entry, Etag, What};
 use crate::serve::hub::find::{HASHES_TIME, Revision};

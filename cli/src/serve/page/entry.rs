@@ -9,8 +9,8 @@ use hyper::header::{
 use maud::{Markup, html};
 use store::{Content, Node, RefName, RefSpec, TimesReader, Version};
 
-use crate::serve::answer::{Answer, Content as Sent};
-use crate::serve::body::FileBody;
+use crate::serve::answer::Answer;
+use crate::serve::body::{Content as Sent, FileBody};
 use crate::serve::page::frame::{Fault, Outcome, Sheet, guarded};
 use crate::serve::page::map::{Tile, map};
 use crate::serve::page::namespace::{below, who};

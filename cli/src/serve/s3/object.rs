@@ -12,8 +12,8 @@ use hyper::http::HeaderMap;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::{DateTimeParser, DateTimePrinter};
 
-use crate::serve::answer::{Answer, Content};
-use crate::serve::body::FileBody;
+use crate::serve::answer::Answer;
+use crate::serve::body::{Content, FileBody};
 use crate::serve::range::{Wanted, content_range};
 use crate::serve::s3::bucket::{Changed, Object};
 use crate::serve::s3::fault::{Fault, Outcome};
