@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 
-use crate::commands::{Command, examples, groups, help};
+use crate::commands::{Command, examples, groups, guides};
 use crate::ui::global::Global;
 use crate::ui::paint::{self, Word};
 use crate::ui::suggest;
@@ -45,7 +45,7 @@ pub(crate) struct Cli {
 pub(crate) fn command() -> clap::Command {
     let mut command = Cli::command().after_help(EXIT_CODES);
     let verbs = groups::list(&command);
-    let topics = help::topics();
+    let topics = guides::topics();
     let options = paint::word(Word::Heading, "Options of every verb:");
     command = command.help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{verbs}\n\n\

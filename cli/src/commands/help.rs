@@ -3,28 +3,10 @@
 use serde::Serialize;
 use store::{Error, Result};
 
+use crate::commands::guides::{TOPICS, title};
 use crate::commands::{args, groups};
 use crate::ui::output::Output;
 use crate::ui::suggest;
-
-/// Guides, printed as in the repository. The first line is the title.
-const TOPICS: [(&str, &str); 12] = [
-    ("bucket", include_str!("../../guides/bucket.md")),
-    ("clusters", include_str!("../../guides/clusters.md")),
-    (
-        "compile-caches",
-        include_str!("../../guides/compile-caches.md"),
-    ),
-    ("doors", include_str!("../../guides/doors.md")),
-    ("job-caches", include_str!("../../guides/job-caches.md")),
-    ("kubernetes", include_str!("../../guides/kubernetes.md")),
-    ("promises", include_str!("../../guides/promises.md")),
-    ("reference", include_str!("../../guides/reference.md")),
-    ("slurm", include_str!("../../guides/slurm.md")),
-    ("space", include_str!("../../guides/space.md")),
-    ("systemd", include_str!("../../guides/systemd.md")),
-    ("users", include_str!("../../guides/users.md")),
-];
 
 /// Print the help of a verb, or a guide by task
 ///
@@ -74,11 +56,6 @@ pub(crate) fn run(args: &Args, out: &Output) -> Result<()> {
     }
 }
 
-/// The names of the guides, for the end of `store --help`.
-pub(crate) fn topics() -> String {
-    TOPICS.map(|(name, _)| name).join(", ")
-}
-
 /// Valid arguments of `store help`.
 pub(crate) fn names() -> Vec<String> {
     let verbs = groups::GROUPS.into_iter().flat_map(|(_, verbs)| verbs);
@@ -118,12 +95,6 @@ fn guide(text: &str, out: &Output) -> Result<()> {
     out.bytes(text.as_bytes())
 }
 
-/// The title: the first line, which is `# Title`.
-fn title(text: &str) -> &str {
-    let first = text.lines().next().unwrap_or_default();
-    first.trim_start_matches('#').trim()
-}
-
 /// Prints what `store VERB --help` prints.
 fn of_verb(words: &[String], out: &Output) -> Result<()> {
     let mut verb = args::command();
@@ -159,24 +130,4 @@ fn unknown(word: &str, above: &clap::Command) -> Error {
     let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
     Error::invalid(format!("{word}: no such verb or guide"))
         .hint(format!("{near}`store help` lists all of them"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_guide_is_a_topic_with_a_title() {
-        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("guides");
-        let files = std::fs::read_dir(dir).unwrap();
-        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-        let mut guides: Vec<String> = names
-            .filter_map(|name| Some(name.strip_suffix(".md")?.to_owned()))
-            .collect();
-        guides.sort();
-        assert_eq!(guides.join(", "), topics());
-        for (name, text) in TOPICS {
-            assert!(text.starts_with("# ") && !title(text).is_empty(), "{name}");
-        }
-    }
 }

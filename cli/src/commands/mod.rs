@@ -15,6 +15,7 @@ mod export;
 mod gc;
 mod get;
 pub(crate) mod groups;
+mod guides;
 mod help;
 mod history;
 mod import;
