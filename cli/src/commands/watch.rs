@@ -5,6 +5,7 @@ mod floor;
 mod gone;
 mod publisher;
 mod report;
+mod title;
 
 use std::ffi::OsString;
 use std::io::ErrorKind;

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use store::{ErrorKind, RefName, Result, Step, StepAge, Store, Time, Version, refs};
 
 use super::gone::Gone;
+use super::title::{is_title, name};
 
 /// The newest published checkpoint. Times in the future are not used to order checkpoints, since trainers' clocks may
 /// be ahead.
@@ -165,16 +166,4 @@ fn is_later_step(name: &str, other: &str) -> bool {
         (Some((text, number)), Some((other, last))) => text == other && number > last,
         _ => false,
     }
-}
-
-pub(super) fn name(title: &str) -> &str {
-    title.rsplit_once(' ').map_or(title, |(name, _)| name)
-}
-
-/// Whether a message is a title: a name, a space, and 16 hex digits.
-pub(super) fn is_title(message: &str) -> bool {
-    let is_hex = |sum: &str| sum.len() == 16 && sum.bytes().all(|byte| byte.is_ascii_hexdigit());
-    message
-        .rsplit_once(' ')
-        .is_some_and(|(name, sum)| !name.is_empty() && is_hex(sum))
 }

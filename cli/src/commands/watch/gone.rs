@@ -6,7 +6,7 @@ use std::path::Path;
 
 use store::{Extra, Id, State, Step, StepAge, Version};
 
-use super::before::{is_title, name};
+use super::title::{is_title, name};
 
 /// The field of a version that records them.
 const GONE: &str = "gone";

@@ -10,10 +10,11 @@ use store::{
     Step, StepAge, StepRule, Steps, StepsSeen, Store, Unwatched, refs,
 };
 
-use super::before::{Before, Last, name};
+use super::before::{Before, Last};
 use super::floor::{Floor, MAKE_ROOM, Waiting};
 use super::gone::{Gone, doomed};
 use super::report::{Report, Teller, Trimmed, advised, named};
+use super::title::name;
 use crate::commands::save;
 use crate::context::{Context, pools};
 use crate::ui::{failure, human, remedy};
