@@ -302,7 +302,7 @@ fn verb(verb: &Verb, profile: &Profile, context: &Context) -> Result<()> {
                 dry_run: *dry_run,
                 is_unnamed: false,
             };
-            push::run(&dir, &name, profile, how, context)
+            unpushed::push_noted(&dir, &name, profile, how, context)
         }
         Verb::Clean {
             dir,

@@ -17,7 +17,6 @@ use self::staged::Staged;
 use super::entries::{self, Entries, Entry, State, Stored};
 use super::profile::Profile;
 use super::stray::{self, Strays};
-use super::unpushed::Unpushed;
 use super::{Named, Refused};
 use crate::context::Context;
 use crate::host::planted;
@@ -43,7 +42,7 @@ pub(super) struct PushReport {
     refused: Vec<Refused>,
     /// Files here that belong to no entry. `None` if they were not looked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    no_entry: Option<Strays>,
+    pub(super) no_entry: Option<Strays>,
     /// Why nothing was pushed: the store can be read but not written to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) denied: Option<String>,
@@ -297,29 +296,4 @@ pub(super) fn pushed(
     let mut report = push(&store, (root, target), profile, how)?;
     report.no_entry = Some(stray::of_dir(root, profile, &|_, _| false)?);
     Ok(report)
-}
-
-/// Pushes and reports.
-pub(super) fn run(
-    root: &Path,
-    target: &RefName,
-    profile: &Profile,
-    how: How,
-    context: &Context,
-) -> Result<()> {
-    check_public(target, how)?;
-    let known = (context.known_id(), context);
-    let noted = (!how.dry_run).then(|| Unpushed::new((root, target), profile, how, known));
-    noted.iter().for_each(Unpushed::write);
-    let done = pushed((root, target), profile, how, context);
-    let report = match noted {
-        Some(mut noted) => noted.ended(profile, done, context)?,
-        None => done?,
-    };
-    report.tell(context);
-    if let Some(strays) = &report.no_entry {
-        strays.tell((root, profile), "not pushed", context);
-    }
-    context.out.report(&report)?;
-    report.outcome()
 }

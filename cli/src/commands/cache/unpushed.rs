@@ -126,6 +126,31 @@ pub(crate) fn is_any(noted: &Pending, of: &OfCompiles) -> bool {
     Profile::load(&of.profile).map_or(true, |profile| complete(dir, &profile) > 0)
 }
 
+/// Pushes and reports. It is on the list until the push has ended.
+pub(super) fn push_noted(
+    root: &Path,
+    target: &RefName,
+    profile: &Profile,
+    how: How,
+    context: &Context,
+) -> Result<()> {
+    push::check_public(target, how)?;
+    let known = (context.known_id(), context);
+    let noted = (!how.dry_run).then(|| Unpushed::new((root, target), profile, how, known));
+    noted.iter().for_each(Unpushed::write);
+    let done = push::pushed((root, target), profile, how, context);
+    let report = match noted {
+        Some(mut noted) => noted.ended(profile, done, context)?,
+        None => done?,
+    };
+    report.tell(context);
+    if let Some(strays) = &report.no_entry {
+        strays.tell((root, profile), "not pushed", context);
+    }
+    context.out.report(&report)?;
+    report.outcome()
+}
+
 /// Pushes an entry of the list.
 pub(crate) fn push(noted: Pending, of: &OfCompiles, is_dry: bool, context: &Context) -> Result<()> {
     let profile = Profile::load(&of.profile)?;
