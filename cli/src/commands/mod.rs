@@ -31,6 +31,7 @@ mod pool;
 mod pull;
 mod push;
 mod put;
+mod reach;
 mod repair;
 mod rm;
 mod run;

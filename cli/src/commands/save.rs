@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use store::{
-    Ancestor, Counts, Error, ErrorKind, Onto, ProfileChoice, Progress, PutReport, PutRequest,
-    RefName, Remedy, Result, Store, View,
+    Ancestor, Counts, Error, Onto, ProfileChoice, Progress, PutReport, PutRequest, RefName, Result,
+    Store, View,
 };
 
 use crate::commands::cache::unpushed;
+use crate::commands::reach::{is_out_of_reach, out_of_reach};
 use crate::config;
 use crate::context::{Context, pools};
 use crate::host::apart;
@@ -202,36 +203,6 @@ struct Saved {
     is_usual: bool,
     /// Whether everything was saved and reported.
     outcome: Result<()>,
-}
-
-/// Whether the store failed because of the network, a mount, credentials or space, and not because of the request.
-pub(crate) fn is_out_of_reach(error: &Error, dir: &Path, context: &Context) -> bool {
-    match error.kind() {
-        ErrorKind::Unavailable | ErrorKind::Io => true,
-        // A missing mount leaves an empty directory, or none.
-        ErrorKind::NotFound => dir.is_dir() && is_store_gone(context),
-        // Somebody has to decide which copy of the store is right; the save waits for that.
-        ErrorKind::Corrupt => matches!(error.remedy(), Some(Remedy::AcceptRollback { .. })),
-        // A store that reports an exceeded quota is within reach.
-        ErrorKind::Denied => {
-            failure::is_for_want_of_rights(error) && std::fs::read_dir(dir).is_ok()
-        }
-        _ => false,
-    }
-}
-
-fn is_store_gone(context: &Context) -> bool {
-    context
-        .open()
-        .is_err_and(|error| error.kind() == ErrorKind::NotFound)
-}
-
-/// Changes "not found" to "unavailable", whose advice is to try again later.
-pub(crate) fn out_of_reach(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::NotFound => Error::unavailable("the store cannot be reached").because(error),
-        _ => error,
-    }
 }
 
 /// Saves the directories on the list for this store.

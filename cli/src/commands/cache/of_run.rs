@@ -24,7 +24,7 @@ use super::stray;
 use super::unpushed::Unpushed;
 use super::uses::Uses;
 use super::{pull, push};
-use crate::commands::save;
+use crate::commands::reach;
 use crate::config::clusters;
 use crate::config::layouts::{Compile, Layout, Namespaces, Places};
 use crate::context::Context;
@@ -154,7 +154,7 @@ impl<'c> Compiles<'c> {
     /// Opens the store, and checks that it is the same as when the command began.
     fn open(&self, stop: &Arc<AtomicBool>) -> Result<Store> {
         let store = self.context.open_until(Arc::clone(stop));
-        let store = store.map_err(save::out_of_reach)?;
+        let store = store.map_err(reach::out_of_reach)?;
         self.store
             .map_or(Ok(()), |began| check_same(began, &store))?;
         Ok(store)

@@ -10,7 +10,7 @@ use store::{Error, ErrorKind, RefName, Remedy, Result};
 use super::entries::{self, State};
 use super::profile::Profile;
 use super::push::{self, How, PushReport};
-use crate::commands::save;
+use crate::commands::reach;
 use crate::config;
 use crate::context::Context;
 use crate::host::pending::{OfCompiles, Pending};
@@ -104,7 +104,7 @@ impl Unpushed {
 /// Whether the same push may succeed later.
 fn may_be_later(error: &Error, dir: &Path, context: &Context) -> bool {
     let is_full = error.remedy() == Some(&Remedy::DropOrRaiseQuota);
-    is_full || error.kind() == ErrorKind::Interrupted || save::is_out_of_reach(error, dir, context)
+    is_full || error.kind() == ErrorKind::Interrupted || reach::is_out_of_reach(error, dir, context)
 }
 
 /// The number of complete entries.

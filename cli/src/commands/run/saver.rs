@@ -10,7 +10,7 @@ use store::{Error, ErrorKind, PutReport, PutRequest, Result, Store, Unwatched, V
 use super::caches::Cache;
 use super::child::{Asked, Signals};
 use crate::commands::cache::of_run::{Compiles, Pushing};
-use crate::commands::save;
+use crate::commands::{reach, save};
 use crate::context::Context;
 use crate::host::pending::{Pending, message_of};
 use crate::ui::{failure, remedy};
@@ -129,7 +129,7 @@ impl<'s> Saver<'s> {
                 let stop = Arc::new(AtomicBool::new(false));
                 let store = self.context.open_until(Arc::clone(&stop));
                 // A missing store is only out of reach, since it existed when the command began.
-                (store.map_err(save::out_of_reach)?, stop, None)
+                (store.map_err(reach::out_of_reach)?, stop, None)
             }
         };
         cache.check_store(&store)?;
