@@ -1,7 +1,9 @@
 //! Workers: read files, cut them into chunks, hash, claim, and pass new chunks to frames.
 //!
-//! One worker reads and hashes a small file; for large ones see [`super::large`]. If a file changes while it is read,
+//! One worker reads and hashes a small file; for large ones see [`large`]. If a file changes while it is read,
 //! that is an error.
+
+mod large;
 
 use std::fs::File;
 use std::ops::Range;
@@ -13,7 +15,6 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, select, select_biased};
 use super::PutRequest;
 use super::dedup::Dedup;
 use super::job::{FileJob, Task};
-use super::large::Spans;
 use super::messages::{FileChunk, FileRead, Ingested};
 use super::near::{FileNear, Finder, Source};
 use super::reading::read_small;
@@ -26,18 +27,17 @@ use crate::pack::{Framer, KindFrame};
 use crate::progress::Progress;
 use crate::store::Store;
 
-/// Files up to this size are read whole by one worker.
-pub(super) const SMALL_BYTES_MAX: u64 = 1 << 20;
+pub(super) use large::Spans;
 
 /// Why a file failed: its own fault, or the store's.
-pub(super) enum Fault {
+enum Fault {
     Unreadable(Error),
     Broken(Error),
 }
 
 impl Fault {
     /// The fault of a file that failed its check.
-    pub(super) fn of_check(job: &FileJob, error: Error) -> Self {
+    fn of_check(job: &FileJob, error: Error) -> Self {
         let is_optional = job.check.as_ref().is_some_and(|check| check.is_optional);
         match error.kind() {
             // Only this file is to be left out.
@@ -50,27 +50,27 @@ impl Fault {
 
 /// Consecutive bytes of a large file, and where they are cut.
 pub(super) struct Block {
-    pub(super) number: u64,
-    pub(super) part: u64,
+    number: u64,
+    part: u64,
     /// The offset of the bytes in the file.
-    pub(super) offset: u64,
-    pub(super) bytes: Vec<u8>,
-    pub(super) cuts: Vec<Range<usize>>,
-    pub(super) near: Option<Arc<FileNear>>,
+    offset: u64,
+    bytes: Vec<u8>,
+    cuts: Vec<Range<usize>>,
+    near: Option<Arc<FileNear>>,
 }
 
 /// One worker.
 pub(super) struct Ingest<'p> {
     store: &'p Store,
-    pub(super) chunker: Chunker,
-    pub(super) dedup: &'p Dedup,
-    pub(super) progress: &'p dyn Progress,
-    pub(super) framer: Framer<Sender<KindFrame>, Source<'p>>,
+    chunker: Chunker,
+    dedup: &'p Dedup,
+    progress: &'p dyn Progress,
+    framer: Framer<Sender<KindFrame>, Source<'p>>,
     finder: Option<&'p Finder<'p>>,
     results: Sender<Ingested>,
-    pub(super) blocks: Sender<Block>,
-    pub(super) spans: Spans,
-    pub(super) spare: Spare,
+    blocks: Sender<Block>,
+    spans: Spans,
+    spare: Spare,
     failed: &'p AtomicBool,
     /// Writes pages of files back; none, if files are not remembered.
     write_back: Option<&'p WriteBack>,
@@ -100,7 +100,7 @@ impl Spare {
         Self(give, take)
     }
 
-    pub(super) fn take(&self) -> Vec<u8> {
+    fn take(&self) -> Vec<u8> {
         self.1.try_recv().unwrap_or_default()
     }
 
@@ -190,7 +190,7 @@ impl<'p> Ingest<'p> {
     }
 
     /// Fails when the put was stopped, or has failed elsewhere.
-    pub(super) fn check_going(&self) -> Result<()> {
+    fn check_going(&self) -> Result<()> {
         self.store.host().check_stop()?;
         match self.failed.load(Ordering::Relaxed) {
             true => Err(Error::interrupted("another stage of the put failed")),
@@ -232,7 +232,7 @@ impl<'p> Ingest<'p> {
     }
 
     /// Calls [`WriteBack::ensure`]; must precede any read.
-    pub(super) fn ensure_shown(&self, job: &FileJob, file: &File, is_small: bool) -> bool {
+    fn ensure_shown(&self, job: &FileJob, file: &File, is_small: bool) -> bool {
         let write_back = self.write_back;
         write_back.is_some_and(|pages| pages.ensure(file, &job.stat, is_small, job.read_began))
     }
@@ -274,7 +274,7 @@ impl<'p> Ingest<'p> {
         outcome
     }
 
-    pub(super) fn hash(&mut self, block: Block) {
+    fn hash(&mut self, block: Block) {
         let bytes = (block.bytes.as_slice(), block.offset);
         match self.store_chunks(bytes, &block.cuts, block.near.as_deref()) {
             Ok(chunks) => self.tell(Ingested::Part {
@@ -288,7 +288,7 @@ impl<'p> Ingest<'p> {
     }
 
     /// The neighbourhood of a file's bytes, in which bases of deltas are found, if deltas are made.
-    pub(super) fn near(&self, job: &FileJob, size: u64, cutter: &Cutter) -> Option<Arc<FileNear>> {
+    fn near(&self, job: &FileJob, size: u64, cutter: &Cutter) -> Option<Arc<FileNear>> {
         let (finder, path) = self.finder.zip(job.place.clone())?;
         FileNear::new(finder, job.number, (path, size), cutter.tensors()).map(Arc::new)
     }
@@ -322,13 +322,13 @@ impl<'p> Ingest<'p> {
     }
 
     /// Sends a result. If nobody receives it, the put has failed for a reason that is known there.
-    pub(super) fn tell(&self, ingested: Ingested) {
+    fn tell(&self, ingested: Ingested) {
         drop(self.results.send(ingested));
     }
 }
 
 /// Cuts bytes that begin at the end of a chunk.
-pub(super) fn cuts(cutter: &mut Cutter, bytes: &[u8], is_end: bool) -> Vec<Range<usize>> {
+fn cuts(cutter: &mut Cutter, bytes: &[u8], is_end: bool) -> Vec<Range<usize>> {
     let mut cuts = Vec::new();
     let mut start = 0;
     while let Some(rest) = bytes.get(start..).filter(|rest| !rest.is_empty()) {

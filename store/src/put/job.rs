@@ -15,6 +15,9 @@ use crate::remedy::Remedy;
 const LOOKS_MAX: u32 = 20;
 const LOOK_PAUSE: Duration = Duration::from_millis(3);
 
+/// Files up to this size are read whole by one worker.
+pub(super) const SMALL_BYTES_MAX: u64 = 1 << 20;
+
 /// Most directories that the files of one batch keep open, however many the system allows.
 const BATCH_DIRS_MAX: usize = 16;
 

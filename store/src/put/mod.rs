@@ -18,7 +18,6 @@ mod graft;
 mod ingest;
 mod insert;
 mod job;
-mod large;
 mod long_paths;
 mod messages;
 mod meta;

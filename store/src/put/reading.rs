@@ -4,8 +4,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::ingest::SMALL_BYTES_MAX;
-use super::job::FileJob;
+use super::job::{FileJob, SMALL_BYTES_MAX};
 use crate::error::Result;
 use crate::host::walk::{Stat, next_data};
 

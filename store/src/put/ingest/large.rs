@@ -14,15 +14,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select, unbounded};
 
-use super::ingest::{Block, Fault, Ingest, cuts};
-use super::job::FileJob;
-use super::messages::{FileRead, Ingested};
-use super::near::FileNear;
-use super::reading::{Cursor, unchanged};
+use super::{Block, Fault, Ingest, cuts};
 use crate::chunk::{Cutter, Guess};
 use crate::error::Result;
 use crate::host::walk::Stat;
 use crate::profile::Inspection;
+use crate::put::job::FileJob;
+use crate::put::messages::{FileRead, Ingested};
+use crate::put::near::FileNear;
+use crate::put::reading::{Cursor, unchanged};
 
 /// Bytes of a file that one worker cuts ahead.
 const SPAN_BYTES: usize = 2 << 20;
@@ -33,7 +33,7 @@ const ZERO_CHUNKS_MAX: u64 = 1 << 14;
 
 /// Spans of files that any worker may cut, and how many of them may be in flight.
 #[derive(Clone)]
-pub(super) struct Spans {
+pub(in crate::put) struct Spans {
     ask: Sender<Span>,
     pub(super) asked: Receiver<Span>,
     on_their_way: Arc<AtomicUsize>,
@@ -72,7 +72,7 @@ impl Drop for Permit {
 
 impl Spans {
     /// Prepares for this many workers.
-    pub(super) fn new(workers: usize) -> Self {
+    pub(in crate::put) fn new(workers: usize) -> Self {
         let (ask, asked) = bounded(workers);
         Self {
             ask,
