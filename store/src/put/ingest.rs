@@ -29,6 +29,10 @@ use crate::store::Store;
 
 pub(super) use large::Spans;
 
+/// Bytes of buffers of one worker: two blocks, a frame, its plain encoding, its encoding as a delta, and a frame in
+/// flight.
+const WORKER_BYTES: u64 = 16 << 20;
+
 /// Why a file failed: its own fault, or the store's.
 enum Fault {
     Unreadable(Error),
@@ -325,6 +329,14 @@ impl<'p> Ingest<'p> {
     fn tell(&self, ingested: Ingested) {
         drop(self.results.send(ingested));
     }
+}
+
+/// How many workers memory allows. On a bucket, half of the memory is for parts of uploads in flight.
+pub(super) fn workers(store: &Store) -> usize {
+    let host = store.host();
+    let memory_bytes = host.memory_bytes / if store.is_far() { 2 } else { 1 };
+    let affordable = usize::try_from(memory_bytes / WORKER_BYTES).unwrap_or(usize::MAX);
+    host.threads.clamp(1, affordable.max(1))
 }
 
 /// Cuts bytes that begin at the end of a chunk.

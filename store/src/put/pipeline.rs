@@ -7,7 +7,7 @@ use crossbeam_channel::bounded;
 use super::PutRequest;
 use super::assemble::Assembler;
 use super::dedup::Dedup;
-use super::ingest::{Ingest, Outlets, Spans, Spare};
+use super::ingest::{Ingest, Outlets, Spans, Spare, workers};
 use super::messages::{Built, EVENTS_TOLD, OfHost, Walked};
 use super::near::Finder;
 use super::packer::Packer;
@@ -23,9 +23,6 @@ use crate::store::Store;
 const EVENTS_WAITING_MAX: usize = 1 << 16;
 /// Most results of one worker that wait for the assembler. A sparse file makes them faster than it takes them.
 const RESULTS_WAITING_MAX: usize = 4;
-/// Bytes of buffers of one worker: two blocks, a frame, its plain encoding, its encoding as a delta, and a frame in
-/// flight.
-const WORKER_BYTES: u64 = 16 << 20;
 
 /// Runs all stages concurrently until the trees are built and every pack is durable.
 pub(super) fn pipeline(
@@ -129,14 +126,6 @@ pub(super) fn reason(store: &Store, errors: impl Iterator<Item = Error>) -> Erro
         (_, Err(stopped)) => stopped,
         (None, Ok(())) => Error::interrupted("the put stopped"),
     }
-}
-
-/// How many workers memory allows. On a bucket, half of the memory is for parts of uploads in flight.
-pub(super) fn workers(store: &Store) -> usize {
-    let host = store.host();
-    let memory_bytes = host.memory_bytes / if store.is_far() { 2 } else { 1 };
-    let affordable = usize::try_from(memory_bytes / WORKER_BYTES).unwrap_or(usize::MAX);
-    host.threads.clamp(1, affordable.max(1))
 }
 
 fn join<T>(stage: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
