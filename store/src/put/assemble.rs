@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, Sender, select};
 use super::beside::KeptList;
 use super::dedup::Dedup;
 use super::messages::{Built, Event, FileChunk, FileRead, FileTimes, Ingested, OfHost};
+use super::meta::Meta;
 use super::ties::{Tie, WrittenThrough, refused};
 use super::{Onto, PutReport, PutRequest};
 use crate::error::{Error, Result};
@@ -22,9 +23,7 @@ use crate::host::pool::PoolKey;
 use crate::host::saved::Listing;
 use crate::host::stat_cache::StatCacheWriter;
 use crate::host::walk::Stat;
-use crate::id::ChunkId;
 use crate::pack::{Framer, KindFrame};
-use crate::read::Reader;
 use crate::store::Store;
 use crate::tree::{ListBuilder, MetaBuilder};
 
@@ -51,18 +50,6 @@ pub(super) struct Assembler<'p> {
     files: HashMap<u64, FileSoFar>,
     root: Option<Root>,
     report: PutReport,
-}
-
-/// Stores metadata chunks.
-pub(super) struct Meta<'p> {
-    store: &'p Store,
-    dedup: &'p Dedup,
-    framer: Framer<Sender<KindFrame>>,
-    /// Chunks that the store did not have.
-    claimed: u64,
-    /// The reader that keeps new chunks, and how many more bytes it may keep.
-    known: Option<&'p Reader<'p>>,
-    known_bytes_left: usize,
 }
 
 /// A directory whose entries are still being added.
@@ -452,21 +439,4 @@ impl<'p> Assembler<'p> {
 
 fn is_save(request: &PutRequest) -> bool {
     matches!(request.onto, Onto::Merge(_))
-}
-
-impl Meta<'_> {
-    pub(super) fn put(&mut self, bytes: &[u8]) -> Result<ChunkId> {
-        let id = ChunkId::of(bytes);
-        if self.dedup.claim(&id)? {
-            self.claimed += 1;
-            self.framer.push(id, bytes)?;
-            if let Some(reader) = self.known {
-                self.known_bytes_left = self.known_bytes_left.saturating_sub(bytes.len());
-                if self.known_bytes_left > 0 {
-                    reader.know(id, bytes);
-                }
-            }
-        }
-        Ok(id)
-    }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use super::assemble::Meta;
+use super::meta::Meta;
 use crate::error::{Error, Result};
 use crate::format::{Keep, Kept, MODE_MAX, Side, XATTRS_BYTES_MAX, Xattrs};
 use crate::host::attributes;
