@@ -9,7 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::filler::{Gap, Presupposed, filler};
-use super::known::{End, checkpoints, copy_of, end_of, go_on, load_at, missing};
+use super::known::{checkpoints, copy_of, end_of, go_on, load_at, missing};
+use super::listed::End;
 use super::{CheckpointPlace, Outside, System, read_entry, write_checkpoint};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{

@@ -3,12 +3,11 @@
 //! Listings may show too few keys, never too many. So an entry that a listing shows after the end is evidence of loss,
 //! but one that it does not show proves nothing. A reader continues with what is known; a writer or collector must not.
 
-use super::listed::Listed;
+use super::listed::{End, Listed, listing};
 use super::{CheckpointPlace, exists, read_entry, read_on};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    CHECKPOINTS_PREFIX, EntryText, LOG_PREFIX, LogEntry, Newest, State, log_key,
-    parse_checkpoint_key, parse_log_key,
+    CHECKPOINTS_PREFIX, EntryText, LogEntry, Newest, State, log_key, parse_checkpoint_key,
 };
 use crate::id::{EntryId, StoreId};
 use crate::remedy::Remedy;
@@ -220,16 +219,6 @@ fn past_the_end(
     }
 }
 
-/// Where the log ends, relative to one entry.
-pub(super) enum End {
-    /// With this entry.
-    Here,
-    /// Before this entry, which is missing.
-    Before,
-    /// After this entry; names the first later entry in a listing.
-    Behind(u64),
-}
-
 /// Lists the keys from the entry on. A stale listing shows too few, never too many.
 pub(super) fn end_of(remote: &dyn Read, number: u64) -> Result<End> {
     let mut is_there = number == 0;
@@ -245,13 +234,6 @@ pub(super) fn end_of(remote: &dyn Read, number: u64) -> Result<End> {
         None if is_there || exists(remote, &log_key(number))? => Ok(End::Here),
         None => Ok(End::Before),
     }
-}
-
-/// Returns the numbers of the entries in a listing, from `number` on.
-pub(super) fn listing(remote: &dyn Read, number: u64) -> Result<Vec<u64>> {
-    let keys = remote.keys_after(LOG_PREFIX, &log_key(number.saturating_sub(1)))?;
-    let numbers = keys.iter().filter_map(|key| parse_log_key(key));
-    Ok(numbers.filter(|found| *found >= number).collect())
 }
 
 /// What is stored under the key of a state's last entry.

@@ -6,10 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use super::known::{End, listing};
 use super::{ENTRIES_AT_ONCE_MAX, given_up};
 use crate::error::{ErrorKind, Result};
-use crate::format::{EntryText, LogEntry, Newest, State, log_key};
+use crate::format::{EntryText, LOG_PREFIX, LogEntry, Newest, State, log_key, parse_log_key};
 use crate::remote::{Read, is_far};
 
 /// Entry numbers in a listing.
@@ -77,6 +76,23 @@ impl Listed {
         let is_end = self.numbers.last().is_none_or(|newest| *newest <= last);
         Ok((state.number == last && is_first_there && is_end).then_some(End::Here))
     }
+}
+
+/// Where the log ends, relative to one entry.
+pub(super) enum End {
+    /// With this entry.
+    Here,
+    /// Before this entry, which is missing.
+    Before,
+    /// After this entry; names the first later entry in a listing.
+    Behind(u64),
+}
+
+/// Returns the numbers of the entries in a listing, from `number` on.
+pub(super) fn listing(remote: &dyn Read, number: u64) -> Result<Vec<u64>> {
+    let keys = remote.keys_after(LOG_PREFIX, &log_key(number.saturating_sub(1)))?;
+    let numbers = keys.iter().filter_map(|key| parse_log_key(key));
+    Ok(numbers.filter(|found| *found >= number).collect())
 }
 
 /// Returns the entry under `number`, preceded by the copy of the previous entry if `state` needs it. Returns `None` if

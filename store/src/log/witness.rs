@@ -6,7 +6,8 @@
 
 use std::collections::HashSet;
 
-use super::known::{End, end_of, missing, not_yet};
+use super::known::{end_of, missing, not_yet};
+use super::listed::End;
 use super::{exists, read_after};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
