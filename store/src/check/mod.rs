@@ -15,7 +15,7 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 
-pub use self::repair::{RepairReport, RepairRequest, repair};
+pub use self::repair::{RepairReport, repair};
 pub use self::subset::Subset;
 use self::walk::RefWalk;
 use crate::error::{Error, Result};
@@ -40,6 +40,17 @@ pub struct VerifyRequest {
     pub read: ReadData,
     /// The time by the caller's clock, recorded as the time of reading.
     pub now: Timestamp,
+}
+
+/// How to repair.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RepairRequest {
+    /// Read all packs completely, rather than only those that a verification on this host found damaged.
+    pub read_data: bool,
+    /// Do everything except writing.
+    pub dry_run: bool,
+    /// Give up lost log entries that nothing can replace.
+    pub accept_loss: bool,
 }
 
 /// Which packs are read completely.

@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::walk::RefWalk;
-use super::{Finding, Hit, Part, VerifyReport, objects};
+use super::{Finding, Hit, Part, RepairRequest, VerifyReport, objects};
 use super::{features, rolled_back};
 use crate::error::{Error, Result};
 use crate::format::{Change, DELTA_FRAMES, LogEntry, PACKS_PREFIX, State, parse_pack_key};
@@ -31,17 +31,6 @@ use crate::sound::packs::{Damage, PackTask, Reading, check_packs};
 use crate::sound::record::Record;
 use crate::sound::saver::{Saver, condemning};
 use crate::store::{Store, View};
-
-/// How to repair.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RepairRequest {
-    /// Read all packs completely, rather than only those that a verification on this host found damaged.
-    pub read_data: bool,
-    /// Do everything except writing.
-    pub dry_run: bool,
-    /// Give up lost log entries that nothing can replace.
-    pub accept_loss: bool,
-}
 
 /// What a repair found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]

@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::repair::RepairRequest;
-use super::{Part, VerifyReport};
+use super::{Part, RepairRequest, VerifyReport};
 use crate::error::Result;
 use crate::index::Index;
 use crate::log::witness::{self, Witness};
