@@ -6,6 +6,7 @@
 
 mod cutter;
 mod gguf;
+mod header;
 mod pytorch;
 mod safetensors;
 mod spans;
@@ -22,8 +23,9 @@ use crate::format::{CHUNK_BYTES_MAX, CHUNKER_ALGORITHM, CHUNKER_TENSORS_MAX, Chu
 use crate::id::ChunkId;
 
 pub(crate) use cutter::Cutter;
+pub(crate) use header::{ReadAt, Tensor, TensorName};
 pub(crate) use spans::Guess;
-pub(crate) use tensors::{ReadAt, Tensor, TensorName, tensors};
+pub(crate) use tensors::tensors;
 
 /// Finds cut points; clones share their tables.
 #[derive(Clone)]

@@ -6,7 +6,8 @@
 use std::io;
 
 use super::Chunker;
-use super::tensors::{ReadAt, Tensor, tensors};
+use super::header::{ReadAt, Tensor};
+use super::tensors::tensors;
 
 /// Finds the cut points of one file, from its first byte to its last.
 #[derive(Debug)]

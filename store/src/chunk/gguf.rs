@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::tensors::{Header, Look, ReadAt, Stop, Tensor, TensorName};
+use super::header::{Header, Look, ReadAt, Stop, Tensor, TensorName};
 
 /// The most dimensions of a tensor.
 const DIMENSIONS_MAX: u32 = 16;

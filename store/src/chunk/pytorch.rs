@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::ops::Range;
 
-use super::tensors::{Header, Look, ReadAt, Stop, Tensor, TensorName};
+use super::header::{Header, Look, ReadAt, Stop, Tensor, TensorName};
 
 /// Lengths of the end record of a zip without a comment, and of the locator before it in zip64.
 const END_LEN: u64 = 22;

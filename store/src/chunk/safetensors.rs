@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 
-use super::tensors::{Header, Look, ReadAt, Stop, Tensor, TensorName};
+use super::header::{Header, Look, ReadAt, Stop, Tensor, TensorName};
 use crate::format::SAFETENSORS_HEADER_BYTES_MAX;
 
 /// The one key that is not a tensor.

@@ -1,5 +1,7 @@
 //! Files of tensors as written by their programs, and files that only begin like them.
 
+use std::ops::Range;
+
 use proptest::prelude::*;
 
 use super::super::{Chunker, Cutter};
