@@ -13,6 +13,7 @@ mod copy;
 mod file;
 mod left;
 mod moved;
+mod note;
 mod place;
 mod room;
 

@@ -13,12 +13,12 @@ use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFl
 use rustix::io::Errno;
 
 use super::moved::{self, Moved, Out, is_out, room_of};
-use super::room::{NOTE, Note, PREFIX, TREE, nonce};
+use super::note::{Absent, NOTE, PREFIX, TREE, life_of};
 use crate::error::{Error, Result};
 use crate::format::Time;
 use crate::host::beat;
 use crate::host::destination::{Site, There};
-use crate::host::pool::{Identity, Life};
+use crate::host::pool::Life;
 use crate::host::walk::Stat;
 use crate::host::{disk, trust};
 
@@ -171,13 +171,6 @@ fn is_bare(above: &OwnedFd, name: &[u8]) -> bool {
     fs::fstat(&room).is_ok_and(|stat| stat.st_uid == trust::user()) && disk::is_empty(&room)
 }
 
-/// The process of a room, when nothing shows that it is alive.
-pub(super) struct Absent {
-    pub(super) life: Life,
-    /// The time of its last sign of life.
-    pub(super) beaten: Time,
-}
-
 /// The rooms that are ours and whose processes are dead. A process of which nothing is known counts as alive.
 fn dead(above: &OwnedFd, names: &[Vec<u8>], now: impl FnOnce() -> Option<Time>) -> Vec<Vec<u8>> {
     let looked = names.iter();
@@ -235,7 +228,7 @@ fn look(above: &OwnedFd, name: &[u8]) -> Option<Absent> {
     })
 }
 
-/// The state of the process that a note names; none, if this is not a note of the room.
+/// The same as [`life_of`] for the file of a note.
 fn life(note: &std::fs::File, room: &[u8]) -> Option<Life> {
     let mut text = [0; NOTE_BYTES_MAX];
     let len = rustix::io::pread(note, &mut text[..], 0).ok()?;
@@ -244,12 +237,7 @@ fn life(note: &std::fs::File, room: &[u8]) -> Option<Life> {
     if text.iter().all(|byte| *byte == 0) {
         return Some(Life::Unknown);
     }
-    note_life(&serde_json::from_slice(text).ok()?, room)
-}
-
-/// The same of what it says.
-pub(super) fn note_life(note: &Note, room: &[u8]) -> Option<Life> {
-    (note.room.as_bytes() == nonce(room)).then(|| note.owner.life(&Identity::own()))
+    life_of(&serde_json::from_slice(text).ok()?, room)
 }
 
 /// Removes everything in a room, however deep. Directories are moved up to the top one after another, so that neither
@@ -330,7 +318,9 @@ pub(super) fn entries(dir: &OwnedFd) -> rustix::io::Result<Vec<Vec<u8>>> {
 mod tests {
     use std::path::Path;
 
+    use super::super::note::Note;
     use super::*;
+    use crate::host::pool::Identity;
 
     fn assert_left(gone: &[std::path::PathBuf], kept: &[std::path::PathBuf]) {
         for path in gone {

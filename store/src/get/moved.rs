@@ -14,8 +14,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, RenameFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::left::{Absent, note_life};
-use super::room::{NOTE, Note, TREE};
+use super::note::{Absent, NOTE, Note, TREE, life_of};
 use crate::format::Time;
 use crate::host::destination::is_mounted;
 use crate::host::pool::{Inode, Life};
@@ -208,7 +207,7 @@ pub(super) fn absent(above: &OwnedFd, name: &[u8]) -> Option<Absent> {
     }
     let note = listed(above, name).and_then(|list| list.note);
     let life = match &note {
-        Some(note) => note_life(note, name)?,
+        Some(note) => life_of(note, name)?,
         None => Life::Unknown,
     };
     (life != Life::Alive).then(|| Absent {

@@ -10,22 +10,17 @@ use std::path::PathBuf;
 
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, RenameFlags};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
 use super::left::{Remains, empty, entries, sweep};
 use super::moved;
+use super::note::{NOTE, Note, PREFIX, TREE};
 use super::place::Ground;
 use crate::error::{Error, Result};
 use crate::fs::stamps;
 use crate::host::beat::Beat;
 use crate::host::destination::{Site, There};
 use crate::host::disk;
-use crate::host::pool::Identity;
-pub(super) use crate::host::rooms::{COPY as PREFIX, NOTE};
 use crate::host::walk::Stat;
-
-/// The name under which the copy is built in a room.
-pub(super) const TREE: &[u8] = b"tree";
 
 /// How often a room is begun anew that another get took for one of a killed process.
 const TRIES_MAX: u32 = 10;
@@ -40,29 +35,6 @@ pub(super) struct Room {
     /// Whether the room is inside the destination, so that entries are moved out of it one by one.
     is_inside: bool,
     beat: Option<Beat>,
-}
-
-/// The process that builds in a room.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Note {
-    /// The random part of the room's name, so that a note which was copied elsewhere proves nothing.
-    pub(super) room: String,
-    pub(super) owner: Identity,
-}
-
-impl Note {
-    /// Of this process, in a room of this name.
-    pub(super) fn own(room: &[u8]) -> Self {
-        Self {
-            room: String::from_utf8_lossy(nonce(room)).into_owned(),
-            owner: Identity::own(),
-        }
-    }
-}
-
-/// The random part of a room's name.
-pub(super) fn nonce(room: &[u8]) -> &[u8] {
-    room.strip_prefix(PREFIX.as_bytes()).unwrap_or_default()
 }
 
 impl Room {
