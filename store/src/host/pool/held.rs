@@ -8,27 +8,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, RenameFlags};
-use serde::{Deserialize, Serialize};
 
-use super::owner::Identity;
+use super::owner::{Holder, Identity};
 use super::trees::{Mark, parent};
 use super::{Pool, disk, proof};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::destination::precious_in;
 use crate::host::pool::list::Thing;
-
-/// The process that a tree ends with.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Holder {
-    #[serde(flatten)]
-    pub(super) identity: Identity,
-    /// Its name in `owners`, where its file shows that it lives.
-    #[serde(default)]
-    pub(super) owner: String,
-    /// The nonce that the tree holds, too. A tree without one is removed only by people.
-    #[serde(default)]
-    pub(super) nonce: String,
-}
 
 impl Pool {
     /// Makes the tree that was built as `name` in `dir` end with this process.

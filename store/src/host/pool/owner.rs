@@ -32,6 +32,19 @@ pub(crate) struct Identity {
     host: String,
 }
 
+/// The process that a tree ends with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    #[serde(flatten)]
+    pub(super) identity: Identity,
+    /// Its name in `owners`, where its file shows that it lives.
+    #[serde(default)]
+    pub(super) owner: String,
+    /// The nonce that the tree holds, too. A tree without one is removed only by people.
+    #[serde(default)]
+    pub(super) nonce: String,
+}
+
 /// The state of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {

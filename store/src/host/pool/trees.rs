@@ -14,8 +14,7 @@ use rustix::fs::{self, AtFlags, Dir, FileType, StatxFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::held::Holder;
-use super::owner;
+use super::owner::{self, Holder};
 use super::room::is_gone;
 use super::{Pool, disk, proof, trust};
 use crate::error::{Error, Result};
