@@ -12,19 +12,12 @@ use rayon::prelude::*;
 use super::bytes::forget_dropped;
 use super::far::COPIED_BYTES_MAX;
 use super::gather::Gather;
+use super::segment::How;
 use super::{Index, LiveSegment, OpenSegment};
 use crate::error::Result;
 use crate::format::{SegmentInfo, State};
 use crate::id::SegmentId;
 use crate::remote::{Read, is_far};
-
-/// How segments are opened.
-pub(super) struct How<'h> {
-    pub(super) cache_dir: Option<&'h Path>,
-    pub(super) gather: &'h Gather,
-    /// The remote from which large segments are read in place, if they are.
-    pub(super) far: Option<&'h Arc<dyn Read>>,
-}
 
 /// How many small segments are fetched at once.
 const FETCHED_AT_ONCE: usize = 16;

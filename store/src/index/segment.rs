@@ -9,8 +9,8 @@ use rayon::prelude::*;
 
 use super::bytes::SegmentBytes;
 use super::far::FarSegment;
+use super::gather::Gather;
 use super::marks::Bits;
-use super::open::How;
 use super::wanted::Wanted;
 use super::{Location, Taken};
 use crate::error::{Error, Result};
@@ -20,6 +20,14 @@ use crate::format::{
 use crate::id::{ChunkId, SegmentId};
 use crate::remedy::Remedy;
 use crate::remote::Read;
+
+/// How segments are opened.
+pub(super) struct How<'h> {
+    pub(super) cache_dir: Option<&'h Path>,
+    pub(super) gather: &'h Gather,
+    /// The remote from which large segments are read in place, if they are.
+    pub(super) far: Option<&'h Arc<dyn Read>>,
+}
 
 /// A live segment, open.
 #[derive(Debug)]
