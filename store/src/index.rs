@@ -15,6 +15,7 @@ use crate::id::{ChunkId, PackId, SegmentId};
 use crate::remote::Read;
 
 mod bytes;
+mod dropped;
 mod far;
 mod gather;
 mod hash_index;

@@ -39,7 +39,7 @@ pub(super) struct FarSegment {
     /// The cost of all reads on this host so far, in bytes.
     asked: AtomicU64,
     before: u64,
-    whole: OnceLock<Option<Box<SegmentBytes>>>,
+    whole: OnceLock<Option<SegmentBytes>>,
 }
 
 /// The entry, pack and location of a chunk.
@@ -87,7 +87,7 @@ impl FarSegment {
     /// Returns all its bytes; makes the copy if necessary.
     pub(super) fn copied(&self) -> Option<&[u8]> {
         let open = || SegmentBytes::open(self.remote.as_ref(), Some(&self.copy), self.id, self.len);
-        let whole = self.whole.get_or_init(|| open().ok().map(Box::new));
+        let whole = self.whole.get_or_init(|| open().ok());
         whole.as_ref().map(|whole| whole.as_slice())
     }
 

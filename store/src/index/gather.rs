@@ -235,7 +235,7 @@ fn pad(out: &mut impl std::io::Write, written: &mut u64) -> std::io::Result<()> 
 #[cfg(test)]
 mod tests {
     use super::super::Index;
-    use super::super::bytes::forget_dropped;
+    use super::super::dropped::forget_dropped;
     use super::*;
     use crate::format::{
         FrameKind, PackHeader, PackKind, PackTrailer, Provenance, SegmentEntry, SegmentFrame,

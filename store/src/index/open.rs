@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::bytes::forget_dropped;
+use super::dropped::forget_dropped;
 use super::far::COPIED_BYTES_MAX;
 use super::gather::Gather;
 use super::segment::How;

@@ -35,13 +35,21 @@ pub struct OpenSegment {
     /// Its name.
     pub id: SegmentId,
     pub(super) layout: SegmentLayout,
-    pub(super) bytes: SegmentBytes,
+    bytes: Whereabouts,
     /// The path of its copy on this host.
     copy: Option<PathBuf>,
     /// The chunks that somebody deduplicated against.
     pub(super) relied: Bits,
     /// The bases of its frames, computed on first use.
     wanted: Wanted,
+}
+
+/// Where the bytes of a segment are.
+#[derive(Debug)]
+enum Whereabouts {
+    Here(SegmentBytes),
+    /// Remote, as long as reading a few ranges is enough.
+    Far(FarSegment),
 }
 
 impl Location {
@@ -92,20 +100,20 @@ impl OpenSegment {
                 if let (Some(far), Some(copy)) = (how.far, &copy)
                     && let Some((far, layout)) = FarSegment::open(far, copy, id, info.bytes)?
                 {
-                    return Self::of(id, layout, SegmentBytes::Far(far), None, info, state);
+                    return Self::of(id, layout, Whereabouts::Far(far), None, info, state);
                 }
                 let bytes = SegmentBytes::open(remote, copy.as_deref(), id, info.bytes)?;
                 (bytes, copy)
             }
         };
         let layout = SegmentLayout::parse(&key, bytes.as_slice())?;
-        Self::of(id, layout, bytes, copy, info, state)
+        Self::of(id, layout, Whereabouts::Here(bytes), copy, info, state)
     }
 
     fn of(
         id: SegmentId,
         layout: SegmentLayout,
-        bytes: SegmentBytes,
+        bytes: Whereabouts,
         copy: Option<PathBuf>,
         info: &SegmentInfo,
         state: &State,
@@ -136,7 +144,7 @@ impl OpenSegment {
             id: layout.id(),
             relied: Bits::none(layout.chunks()),
             layout,
-            bytes: SegmentBytes::Held(bytes),
+            bytes: Whereabouts::Here(SegmentBytes::Held(bytes)),
             copy: None,
             wanted: Wanted::default(),
         })
@@ -144,7 +152,7 @@ impl OpenSegment {
 
     /// Verifies the segment, and returns the error if it is damaged. A damaged copy on this host is removed.
     pub fn damage(&self) -> Option<Error> {
-        if let SegmentBytes::Far(far) = &self.bytes {
+        if let Whereabouts::Far(far) = &self.bytes {
             return far.damage().map(|error| error.hint(Remedy::RepairSegments));
         }
         let error = self.layout.verify(self.bytes()).err()?;
@@ -167,20 +175,20 @@ impl OpenSegment {
 
     /// Whether it was opened to be read in place, even if it has been copied since.
     pub(super) fn is_far(&self) -> bool {
-        matches!(self.bytes, SegmentBytes::Far(_))
+        matches!(self.bytes, Whereabouts::Far(_))
     }
 
     /// Returns the reader for ranges, if there is no copy yet.
     pub(super) fn ranges(&self) -> Option<&FarSegment> {
         match &self.bytes {
-            SegmentBytes::Far(far) => far.whole().is_none().then_some(far),
-            _ => None,
+            Whereabouts::Far(far) => far.whole().is_none().then_some(far),
+            Whereabouts::Here(_) => None,
         }
     }
 
     /// Whether it has a mapping of its own.
     pub(super) fn is_mapped(&self) -> bool {
-        matches!(self.bytes, SegmentBytes::Mapped(_))
+        matches!(self.bytes, Whereabouts::Here(SegmentBytes::Mapped(_)))
     }
 
     /// Returns the path of its copy on this host, if there is one.
@@ -190,7 +198,10 @@ impl OpenSegment {
 
     /// Returns the segment's bytes. A segment that is read in place is copied first; if that fails, returns no bytes.
     pub fn bytes(&self) -> &[u8] {
-        self.bytes.as_slice()
+        match &self.bytes {
+            Whereabouts::Here(bytes) => bytes.as_slice(),
+            Whereabouts::Far(far) => far.copied().unwrap_or_default(),
+        }
     }
 
     /// Returns the layout of its sections.
