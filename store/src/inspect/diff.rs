@@ -7,15 +7,15 @@
 
 use std::cmp::Ordering;
 use std::path::Path;
-use std::sync::Arc;
 
 use super::Entry;
-use super::disk::{DiskFile, DiskSide};
+use super::disk::DiskSide;
 use super::kept::{Differing, KeptChange, KeptPairs, Second};
+use super::side::{Side, Step, Thing};
 use crate::error::Result;
 use crate::format::{Content, Node, RefSpec, TreeEntry};
 use crate::host::pool::is_in_tree;
-use crate::host::walk::{Dir, Stat, WalkOptions, compare_paths};
+use crate::host::walk::{WalkOptions, compare_paths};
 use crate::read::Reader;
 
 /// One difference.
@@ -120,60 +120,6 @@ pub fn diff_with_directory(
     let mut before = RefSide::new(reader, found.node);
     let mut after = DiskSide::new(after, options)?;
     Merge { reader, each, kept }.run(&mut before, &mut after)
-}
-
-/// A tree as a stream of entries, each directory before its contents.
-pub(super) trait Side {
-    /// Returns the next entry. If the last one was a directory, its contents come first.
-    fn next(&mut self) -> Result<Option<Step>>;
-
-    /// Skips everything below the last entry.
-    fn skip_below(&mut self);
-}
-
-/// One entry of a side.
-pub(super) struct Step {
-    pub(super) path: Vec<u8>,
-    pub(super) thing: Thing,
-}
-
-/// The entry as its side has it.
-pub(super) enum Thing {
-    Stored(Node),
-    File(DiskFile),
-    Symlink {
-        target: Vec<u8>,
-        /// The target that a put would store instead.
-        put_as: Option<Vec<u8>>,
-        stat: Stat,
-    },
-    Directory {
-        dir: Arc<Dir>,
-        stat: Stat,
-    },
-}
-
-impl Thing {
-    fn entry(&self) -> Entry {
-        match self {
-            Self::Stored(node) => node.into(),
-            Self::File(file) => Entry::File {
-                size: file.stat.size,
-                executable: file.stat.is_executable(),
-            },
-            Self::Symlink { target, .. } => Entry::Symlink {
-                target: target.clone(),
-            },
-            Self::Directory { .. } => Entry::Directory,
-        }
-    }
-
-    fn content(&self) -> Option<&Content> {
-        match self {
-            Self::Stored(Node::File { content, .. } | Node::Tree { content, .. }) => Some(content),
-            _ => None,
-        }
-    }
 }
 
 struct Merge<'m> {

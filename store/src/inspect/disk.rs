@@ -6,30 +6,22 @@
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use rayon::prelude::*;
 use rustix::io::Errno;
 
-use super::diff::{Side, Step, Thing};
+use super::side::{DiskFile, Side, Step, Thing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, Keep, Kept, MODE_MAX, Xattrs};
 use crate::host::attributes;
 use crate::host::rooms::{is_proof, is_room};
-use crate::host::walk::{Dir, FileWalk, Item, Stat, WalkOptions, next_data, walk};
+use crate::host::walk::{FileWalk, Item, Stat, WalkOptions, next_data, walk};
 use crate::id::ChunkId;
 use crate::profile::links::{Kept as KeptLink, LinkRoot};
 use crate::read::Reader;
 
 /// How many bytes of a file are read and hashed together, at most.
 const WINDOW_BYTES: u64 = 16 << 20;
-
-/// A file on this host.
-pub(super) struct DiskFile {
-    dir: Arc<Dir>,
-    name: Vec<u8>,
-    pub(super) stat: Stat,
-}
 
 /// A tree on this host.
 pub(super) struct DiskSide {

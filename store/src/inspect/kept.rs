@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-use super::diff::{Step, Thing};
 use super::disk;
+use super::side::{Step, Thing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Keep, Kept, Xattrs};
 use crate::read::{Found, KeptReader, Reader};

@@ -10,6 +10,7 @@ mod disk;
 mod growth;
 mod kept;
 mod listing;
+mod side;
 mod summarize;
 mod usage;
 
