@@ -15,6 +15,7 @@ mod fill;
 mod found;
 mod guard;
 mod known;
+mod overruled;
 mod place;
 mod plan;
 mod prefetch;
@@ -58,8 +59,9 @@ use wanted::{Outside, Wanted};
 
 pub use diff::Why;
 pub use guard::check_destination;
+pub use overruled::{Gone, Overruled};
 pub use plan::{Plan, Step};
-pub use report::{Gone, Kept, MaterializeReport, Overruled};
+pub use report::{Kept, MaterializeReport};
 pub use request::{COPY_BELOW_BYTES, LinkMode, MaterializeRequest};
 
 /// Makes a tree, or brings an existing tree to the ref's version.

@@ -20,8 +20,8 @@ use std::fs::File;
 use rustix::fs::FileType;
 
 use super::list::{ADDED, ListWriter, NEVER, Thing};
+use super::overruled::Overruled;
 use super::records::{Candidates, Records};
-use super::report::Overruled;
 use crate::error::Result;
 use crate::format::{Content, Time};
 use crate::host::pool::PoolKey;
