@@ -10,6 +10,7 @@
 //! being written; without a [`Resume`], it loses everything that was not committed, at most 4 GiB. A run that is asked
 //! to stop finishes that pack and publishes what is complete.
 
+mod absent;
 #[cfg(test)]
 mod bases;
 #[cfg(test)]

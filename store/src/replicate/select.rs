@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use super::absent::{dropped_there, none_in};
 use super::same::{is_same, stays_as_long};
-use super::surplus::{dropped_there, none_in};
 use super::{Delete, RefOutcome, RefStatus, ReplicateRequest, Selection, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
