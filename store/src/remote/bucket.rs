@@ -20,7 +20,7 @@ mod upload;
 
 pub use connect::Waits;
 pub(super) use connect::{Alive, Unconditional, by_status};
-pub(super) use errors::{NO_STORE, bucket_failure, in_chain, is_conflict, is_without_credentials};
+pub(super) use errors::{NO_STORE, bucket_failure, is_conflict, is_without_credentials};
 pub(super) use open::open;
 pub(super) use retry::retry;
 pub use settings::{Settings, is_secret};

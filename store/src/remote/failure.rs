@@ -1,10 +1,10 @@
 //! Turns an error of a directory or of this process's memory into an error of this library, by what the caller can do.
 
+use std::error::Error as StdError;
 use std::io;
 
 use rustix::io::Errno;
 
-use super::bucket::in_chain;
 use super::directory::Planted;
 use crate::error::{Error, ErrorKind};
 use crate::remedy::Remedy;
@@ -53,6 +53,14 @@ pub(super) fn io_failure(key: &str, doing: &str, url: &str, source: io::Error) -
         None => error,
     };
     error.because(source)
+}
+
+/// Returns the first error of this type among an error and its causes.
+pub(super) fn in_chain<'e, T: StdError + 'static>(
+    error: &'e (dyn StdError + 'static),
+) -> Option<&'e T> {
+    let mut chain = std::iter::successors(Some(error), |error| (*error).source());
+    chain.find_map(|error| error.downcast_ref())
 }
 
 fn kind(

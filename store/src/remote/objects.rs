@@ -21,11 +21,11 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions}
 
 use super::abandoned::abandoned;
 use super::bucket::{
-    Alive, NamedUpload, Parts, PartsMax, Unconditional, bucket_failure, by_status, in_chain,
-    is_conflict, is_without_credentials, retry,
+    Alive, NamedUpload, Parts, PartsMax, Unconditional, bucket_failure, by_status, is_conflict,
+    is_without_credentials, retry,
 };
 use super::directory::{Directory, Ranges};
-use super::failure::{DELETE, LIST, READ, WRITE, failure, io_failure};
+use super::failure::{DELETE, LIST, READ, WRITE, failure, in_chain, io_failure};
 use super::key::{check_key, check_prefix, is_staged, object_path, staged_for};
 use super::wait::Wait;
 use super::{

@@ -3,14 +3,14 @@
 mod answer;
 
 use answer::Answer;
-pub(in crate::remote) use answer::{in_chain, is_conflict};
+pub(in crate::remote) use answer::is_conflict;
 
 use super::Settings;
 use super::connect::Stopped;
 use crate::error::{Error, ErrorKind};
 use crate::format::FORMAT_KEY;
 use crate::remedy::Remedy;
-use crate::remote::failure::WRITE;
+use crate::remote::failure::{WRITE, in_chain};
 
 /// Returns the error of doing `doing` to `key` at `url`. Drops the text of object_store, which repeats whole requests
 /// and answers.

@@ -8,7 +8,7 @@ use object_store::Result;
 use object_store::client::{HttpError, HttpErrorKind};
 
 use super::connect::by_status;
-use super::errors::in_chain;
+use crate::remote::failure::in_chain;
 
 /// The number of attempts, including the first.
 const TRIES: u32 = 5;

@@ -14,7 +14,7 @@ use object_store::Error;
 use object_store::client::{HttpError, HttpErrorKind, HttpResponse, HttpResponseBody};
 
 use crate::remote::bucket::credentials::NoCredentials;
-use crate::remote::bucket::errors::in_chain;
+use crate::remote::failure::in_chain;
 
 /// The most bytes of a body that are examined.
 const BODY_BYTES_MAX: usize = 64 << 10;

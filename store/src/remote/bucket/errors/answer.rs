@@ -13,6 +13,7 @@ use object_store::client::{HttpError, HttpErrorKind};
 use crate::remote::bucket::Settings;
 use crate::remote::bucket::connect::{NoConnection, Refusal};
 use crate::remote::bucket::credentials::{Failed, NoCredentials};
+use crate::remote::failure::in_chain;
 
 /// The text of object_store for answers that no object store would give; the type of that error is private.
 const ASTRAY: &str = "Unable to extract metadata from headers";
@@ -101,14 +102,6 @@ impl StdError for Answer {}
 /// Whether the service answered 409: another request changed the object at the same time.
 pub(in crate::remote) fn is_conflict(source: &object_store::Error) -> bool {
     in_chain::<Refusal>(source).is_some_and(|refusal| refusal.status == 409)
-}
-
-/// Returns the first error of this type among an error and its causes.
-pub(in crate::remote) fn in_chain<'e, T: StdError + 'static>(
-    error: &'e (dyn StdError + 'static),
-) -> Option<&'e T> {
-    let mut chain = std::iter::successors(Some(error), |error| (*error).source());
-    chain.find_map(|error| error.downcast_ref())
 }
 
 /// Returns the text of the last cause.
