@@ -1,6 +1,6 @@
 //! Buckets: which services are supported, and the modules for what is special about buckets.
 //!
-//! `open` turns a URL and `settings` into objects. `connect` sends requests and watches the answers; `credentials`
+//! `open` turns a URL and `settings` into an open bucket. `connect` sends requests and watches the answers; `credentials`
 //! provides what signs them. `errors` interprets answers, `retry` repeats requests whose answers broke off, and
 //! `upload` sends an object in parts.
 
@@ -24,7 +24,7 @@ pub(super) use errors::{NO_STORE, bucket_failure, is_conflict, is_without_creden
 pub(super) use open::open;
 pub(super) use retry::retry;
 pub use settings::{Settings, is_secret};
-pub(super) use upload::{NamedUpload, Parts, PartsMax};
+pub(super) use upload::{Parts, PartsMax};
 
 /// The service, which determines the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

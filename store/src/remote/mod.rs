@@ -11,6 +11,9 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -34,11 +37,55 @@ mod wait;
 
 pub use bucket::{Settings, Waits, is_secret};
 pub use objects::Objects;
-pub use open::{Options, open, takes};
+pub use open::{open, takes};
 pub(crate) use single_writer::SingleWriter;
 pub use single_writer::{keeps_first, overwrites};
 #[cfg(any(test, feature = "testing"))]
 pub use testing::faulty::Faulty;
+
+/// How to open a remote.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Create a local directory if it is missing.
+    pub create: bool,
+    /// Endpoint, region and credentials of a bucket; not used for directories.
+    pub settings: Settings,
+    /// Certificates, as PEM, that are trusted in addition to those of the host.
+    pub ca_bundle: Option<Vec<u8>>,
+    /// How long requests to a bucket are retried.
+    pub deadline: Duration,
+    /// The callback for long waits for a bucket.
+    pub waits: Waits,
+    /// Set to request a stop: then a bucket that does not answer is given up.
+    pub stop: Arc<AtomicBool>,
+    /// A shell command that prints AWS credentials, the `credential_process` of a profile. Run when credentials are
+    /// needed.
+    pub credential_process: Option<String>,
+    /// Why no credentials were found, if known.
+    pub no_credentials: Option<String>,
+    /// Descriptions of proxies, by the prefix of the endpoints that are reached through them; shown when a connection
+    /// fails.
+    pub proxies: Vec<(&'static str, String)>,
+    /// How many bytes the parts of uploads in flight to a bucket may take.
+    pub upload_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            create: false,
+            settings: Settings::default(),
+            ca_bundle: None,
+            deadline: Duration::from_secs(180),
+            waits: Waits::default(),
+            stop: Arc::default(),
+            credential_process: None,
+            no_credentials: None,
+            proxies: Vec::new(),
+            upload_bytes: 64 << 20,
+        }
+    }
+}
 
 /// One object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]

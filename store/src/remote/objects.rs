@@ -3,6 +3,7 @@
 //! For a local directory, `directory` is used where object_store lacks something or is slower.
 
 mod bucket_reads;
+mod upload;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -19,9 +20,10 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
+use self::upload::NamedUpload;
 use super::abandoned::abandoned;
 use super::bucket::{
-    Alive, NamedUpload, Parts, PartsMax, Unconditional, bucket_failure, by_status, is_conflict,
+    Alive, Parts, PartsMax, Unconditional, bucket_failure, by_status, is_conflict,
     is_without_credentials, retry,
 };
 use super::directory::{Directory, Ranges};
@@ -42,7 +44,7 @@ const TOUCH_MAX: Duration = Duration::from_secs(1);
 pub struct Objects {
     url: Arc<str>,
     store: Arc<dyn ObjectStore>,
-    pub(super) directory: Option<Arc<Directory>>,
+    directory: Option<Arc<Directory>>,
     wait: Wait,
     settings: Settings,
     parts_max: PartsMax,
@@ -144,7 +146,7 @@ impl Objects {
         }
     }
 
-    pub(super) fn failed(&self, key: &str, doing: &str) -> impl Fn(object_store::Error) -> Error {
+    fn failed(&self, key: &str, doing: &str) -> impl Fn(object_store::Error) -> Error {
         let local = self.directory.is_some();
         move |source| match &self.wait {
             Wait::Here => failure(key, doing, &self.url, local, source),
@@ -179,7 +181,7 @@ impl Objects {
         Ok(Created::Exists)
     }
 
-    pub(super) fn io_failed(&self, key: &str, doing: &str) -> impl Fn(std::io::Error) -> Error {
+    fn io_failed(&self, key: &str, doing: &str) -> impl Fn(std::io::Error) -> Error {
         move |source| io_failure(key, doing, &self.url, source)
     }
 

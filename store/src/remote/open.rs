@@ -2,57 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use super::bucket::{self, Service};
 use super::bundle::{self, Bundle};
-use super::{Objects, Prune, Settings, Waits};
+use super::{Objects, Options, Prune};
 use crate::error::{Error, Result};
-
-/// How to open a remote.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Create a local directory if it is missing.
-    pub create: bool,
-    /// Endpoint, region and credentials of a bucket; not used for directories.
-    pub settings: Settings,
-    /// Certificates, as PEM, that are trusted in addition to those of the host.
-    pub ca_bundle: Option<Vec<u8>>,
-    /// How long requests to a bucket are retried.
-    pub deadline: Duration,
-    /// The callback for long waits for a bucket.
-    pub waits: Waits,
-    /// Set to request a stop: then a bucket that does not answer is given up.
-    pub stop: Arc<AtomicBool>,
-    /// A shell command that prints AWS credentials, the `credential_process` of a profile. Run when credentials are
-    /// needed.
-    pub credential_process: Option<String>,
-    /// Why no credentials were found, if known.
-    pub no_credentials: Option<String>,
-    /// Descriptions of proxies, by the prefix of the endpoints that are reached through them; shown when a connection
-    /// fails.
-    pub proxies: Vec<(&'static str, String)>,
-    /// How many bytes the parts of uploads in flight to a bucket may take.
-    pub upload_bytes: u64,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            create: false,
-            settings: Settings::default(),
-            ca_bundle: None,
-            deadline: Duration::from_secs(180),
-            waits: Waits::default(),
-            stop: Arc::default(),
-            credential_process: None,
-            no_credentials: None,
-            proxies: Vec::new(),
-            upload_bytes: 64 << 20,
-        }
-    }
-}
 
 /// Opens `url`: a path, `file:///path`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
 /// `bundle:path`, or `memory:`, which is new and empty every time. A path to a bundle opens the bundle. Sends no
@@ -68,7 +22,11 @@ pub fn open(url: &str, options: &Options) -> Result<Arc<dyn Prune>> {
         Some(("bundle", path)) => Ok(Arc::new(Bundle::open(Path::new(path), options.create)?)),
         Some(("memory", "")) => Ok(Arc::new(Objects::memory())),
         Some((scheme, rest)) => match Service::of(scheme) {
-            Some(service) => Ok(Arc::new(bucket::open(service, scheme, rest, options)?)),
+            Some(service) => {
+                let bucket = bucket::open(service, scheme, rest, options)?;
+                let objects = Objects::bucket(&bucket.url, bucket.store)?;
+                Ok(Arc::new(objects.with_settings(options, bucket.alive)))
+            }
             None => Err(unknown(scheme, rest)),
         },
     }

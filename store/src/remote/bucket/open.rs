@@ -17,7 +17,7 @@ use super::connect::{Alive, Watched};
 use super::credentials::{Found, Process};
 use super::{Service, Settings, spelled};
 use crate::error::{Error, Result};
-use crate::remote::{Objects, Options};
+use crate::remote::Options;
 
 /// Limit for making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,6 +29,13 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// The deadline, rather than this number, limits the attempts.
 const RETRIES_MAX: usize = 100;
 
+/// An open bucket, or what is below a prefix in it.
+pub(in crate::remote) struct Bucket {
+    pub(in crate::remote) url: String,
+    pub(in crate::remote) store: Arc<dyn ObjectStore>,
+    pub(in crate::remote) alive: Alive,
+}
+
 /// Opens the bucket and the prefix that `rest` of `scheme:rest` names.
 ///
 /// # Errors
@@ -38,7 +45,7 @@ pub(in crate::remote) fn open(
     scheme: &str,
     rest: &str,
     options: &Options,
-) -> Result<Objects> {
+) -> Result<Bucket> {
     let (bucket, prefix) = place(scheme, rest)?;
     let url = match prefix.as_ref() {
         "" => format!("{scheme}://{bucket}"),
@@ -56,7 +63,7 @@ pub(in crate::remote) fn open(
         "" => store,
         _ => Arc::new(PrefixStore::new(store, prefix)),
     };
-    Ok(Objects::bucket(&url, store)?.with_settings(options, alive))
+    Ok(Bucket { url, store, alive })
 }
 
 /// Splits off bucket and prefix. Refuses anything that may contain a secret, without repeating it.

@@ -14,9 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::connect::{Alive, by_status};
-use crate::remote::failure::WRITE;
 use crate::remote::wait::Wait;
-use crate::remote::{Objects, Upload};
 
 /// Bytes of every part but the last; some buckets require equal parts.
 pub(in crate::remote) const PART_BYTES: usize = 8 << 20;
@@ -182,41 +180,5 @@ impl Drop for Parts {
         };
         begun.in_flight.iter().for_each(JoinHandle::abort);
         drop(on(&self.wait, &self.alive, begun.upload.abort()));
-    }
-}
-
-/// An upload to one key of a backend.
-pub(in crate::remote) struct NamedUpload {
-    pub(in crate::remote) parts: Parts,
-    pub(in crate::remote) objects: Objects,
-    pub(in crate::remote) key: String,
-}
-
-impl Upload for NamedUpload {
-    fn write(&mut self, bytes: Bytes) -> crate::error::Result<()> {
-        self.parts
-            .write(bytes)
-            .map_err(self.objects.failed(&self.key, WRITE))
-    }
-
-    fn seal(&mut self) -> crate::error::Result<()> {
-        self.parts
-            .seal()
-            .map_err(self.objects.failed(&self.key, WRITE))
-    }
-
-    fn finish(self: Box<Self>) -> crate::error::Result<()> {
-        let Self {
-            parts,
-            objects,
-            key,
-        } = *self;
-        parts.finish().map_err(objects.failed(&key, WRITE))?;
-        match &objects.directory {
-            Some(directory) => directory
-                .share(&key)
-                .map_err(objects.io_failed(&key, WRITE)),
-            None => Ok(()),
-        }
     }
 }
