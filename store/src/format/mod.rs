@@ -74,7 +74,11 @@ pub use ref_table::{RefTable, Source};
 pub use refs::{RefSums, Refs};
 pub use sealed::*;
 pub use segment::*;
-pub use segment_rows::{SegmentEntry, SegmentFrame, SegmentPack};
+pub use segment_rows::{
+    SEGMENT_CHUNKS_MAX, SEGMENT_ENTRY_LEN, SEGMENT_FRAME_LEN, SEGMENT_HEADER_LEN, SEGMENT_MAGIC,
+    SEGMENT_PACK_LEN, SEGMENT_VERSION, SegmentEntry, SegmentFrame, SegmentPack,
+};
+pub use segment_sink::{SEGMENT_TRAILER_LEN, SEGMENT_TRAILER_MAGIC};
 pub use side::*;
 pub use state::*;
 pub use times::*;

@@ -8,38 +8,17 @@ use std::io::Write;
 use super::bases::{FRAME_BASE_LEN, FrameBase, check_bases};
 use super::cursor::{Cursor, Hex, corrupt};
 use super::segment_rows::{
-    ENTRY_LEN, SegmentEntry, SegmentFrame, SegmentHeader, SegmentPack, check_packs, place_of,
-    share_of, too_many,
+    ENTRY_LEN, SEGMENT_CHUNKS_MAX, SEGMENT_ENTRY_LEN, SEGMENT_FRAME_LEN, SEGMENT_HEADER_LEN,
+    SEGMENT_PACK_LEN, SegmentEntry, SegmentFrame, SegmentHeader, SegmentPack, check_packs,
+    place_of, share_of, too_many,
 };
-use super::segment_sink::Sink;
+use super::segment_sink::{SEGMENT_TRAILER_LEN, SEGMENT_TRAILER_MAGIC, Sink};
 use crate::error::{Error, Result};
 use crate::format::{Provenance, SegmentInfo};
 use crate::id::{ChunkId, SegmentId};
 
-/// Most chunks of a segment.
-pub const SEGMENT_CHUNKS_MAX: u64 = 1 << 31;
-/// The first bytes of a segment.
-pub const SEGMENT_MAGIC: [u8; 8] = *b"STORESEG";
-/// The first bytes of a segment's trailer.
-pub const SEGMENT_TRAILER_MAGIC: [u8; 8] = *b"STORESGE";
-/// Version of segments.
-pub const SEGMENT_VERSION: u16 = 2;
 /// Most leading bits of an id that index the fan-out.
 pub const SEGMENT_FANOUT_BITS_MAX: u8 = 24;
-/// Bytes of the header.
-pub const SEGMENT_HEADER_LEN: u64 = 8 + 2 + 1 + 5 + 16 + 16 + 8 + 8 + 4 + 4 + 16 + 8;
-/// Bytes of one entry: id, frame, offset, length.
-pub const SEGMENT_ENTRY_LEN: u64 = 32 + 4 + 4 + 4;
-/// Bytes of one frame: pack, offset, stored length, raw length.
-pub const SEGMENT_FRAME_LEN: u64 = 4 + 4 + 4 + 4;
-/// Bytes of one pack: id, length, kind, padding.
-pub const SEGMENT_PACK_LEN: u64 = 16 + 4 + 1 + 11;
-/// Bytes of the trailer: magic, checksum.
-pub const SEGMENT_TRAILER_LEN: u64 = 8 + 32;
-
-const _: () = assert!(SEGMENT_HEADER_LEN == 96 && SEGMENT_ENTRY_LEN == 44);
-const _: () = assert!(SEGMENT_FRAME_LEN == 16 && SEGMENT_PACK_LEN == 32);
-const _: () = assert!(SEGMENT_TRAILER_LEN == 40);
 
 /// Most entries per bucket of the fan-out, on average.
 const BUCKET_ENTRIES: u64 = 8;

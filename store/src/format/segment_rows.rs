@@ -4,15 +4,26 @@
 
 use super::cursor::{Cursor, Hex, corrupt};
 use super::pack::check_frame_lens;
-use super::segment::{
-    SEGMENT_CHUNKS_MAX, SEGMENT_ENTRY_LEN, SEGMENT_FRAME_LEN, SEGMENT_HEADER_LEN, SEGMENT_MAGIC,
-    SEGMENT_PACK_LEN, SEGMENT_VERSION,
-};
 use crate::error::Result;
 use crate::format::{
     CHUNK_BYTES_MAX, FrameKind, PACK_BYTES_MAX, PackHeader, PackKind, PackTrailer, Provenance,
 };
 use crate::id::{ChunkId, PackId, SegmentId, StoreId};
+
+/// Most chunks of a segment.
+pub const SEGMENT_CHUNKS_MAX: u64 = 1 << 31;
+/// The first bytes of a segment.
+pub const SEGMENT_MAGIC: [u8; 8] = *b"STORESEG";
+/// Version of segments.
+pub const SEGMENT_VERSION: u16 = 2;
+/// Bytes of the header.
+pub const SEGMENT_HEADER_LEN: u64 = 8 + 2 + 1 + 5 + 16 + 16 + 8 + 8 + 4 + 4 + 16 + 8;
+/// Bytes of one entry: id, frame, offset, length.
+pub const SEGMENT_ENTRY_LEN: u64 = 32 + 4 + 4 + 4;
+/// Bytes of one frame: pack, offset, stored length, raw length.
+pub const SEGMENT_FRAME_LEN: u64 = 4 + 4 + 4 + 4;
+/// Bytes of one pack: id, length, kind, padding.
+pub const SEGMENT_PACK_LEN: u64 = 16 + 4 + 1 + 11;
 
 /// One pack that a segment names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,15 @@
 
 use std::io::Write;
 
-use super::segment::SEGMENT_TRAILER_MAGIC;
 use crate::error::{Error, Result};
 use crate::id::SegmentId;
+
+/// The first bytes of a segment's trailer.
+pub const SEGMENT_TRAILER_MAGIC: [u8; 8] = *b"STORESGE";
+/// Bytes of the trailer: magic, checksum.
+pub const SEGMENT_TRAILER_LEN: u64 = 8 + 32;
+
+const _: () = assert!(SEGMENT_TRAILER_LEN == 40);
 
 /// Bytes that are hashed and written together.
 const WRITE_BYTES: usize = 64 << 10;
