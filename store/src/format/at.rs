@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::{Root, Version};
+use super::Root;
 
 /// The fewest hex digits that an id may be shortened to.
 pub const VERSION_ID_DIGITS_MIN: usize = 8;
@@ -56,13 +56,6 @@ impl Id {
     /// Whether this id, or this prefix, matches the content.
     pub fn is_of(&self, root: &Root) -> bool {
         Self::of(root).0.starts_with(&self.0)
-    }
-}
-
-impl Version {
-    /// Returns the id of its content, which is the same in every store.
-    pub fn id(&self) -> Id {
-        Id::of(&self.root)
     }
 }
 

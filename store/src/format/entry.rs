@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::features::name_defect;
-use crate::format::{Extra, FeatureKind, Origin, Policy, RefName, Root, Sides};
+use crate::format::{
+    DELTA_FRAMES, Extra, FeatureKind, Features, Origin, Policy, RefName, Root, Sides, Who,
+};
 use crate::id::{CommitId, EntryId, PackId, PassId, SegmentId, StoreId};
 
 /// The first field of a log entry.
@@ -60,36 +62,6 @@ impl PartialEq for ReadAs {
 }
 
 impl Eq for ReadAs {}
-
-/// Who wrote an entry.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Who {
-    /// Host name.
-    pub host: String,
-    /// User name or number.
-    pub user: String,
-    /// Program and version, and whether a rule decided; see [`Who::by_rule`].
-    pub program: String,
-}
-
-/// The end of the program's name in an entry that a rule caused.
-const BY_RULE: &str = ", by rule";
-
-impl Who {
-    /// The same writer, for an entry that a rule causes and nobody asked for: retention, or a mirror.
-    #[must_use]
-    pub fn by_rule(mut self) -> Self {
-        if !self.is_by_rule() {
-            self.program.push_str(BY_RULE);
-        }
-        self
-    }
-
-    /// Whether a rule caused the entry.
-    pub fn is_by_rule(&self) -> bool {
-        self.program.ends_with(BY_RULE)
-    }
-}
 
 /// Totals of a segment, so that nobody has to open it just to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -227,6 +199,16 @@ pub enum Change {
         /// Its name.
         name: String,
     },
+}
+
+impl Features {
+    /// Returns the change that allows delta frames, for the commit of the first segment that has some.
+    pub fn learned(&self, has_deltas: bool) -> Option<Change> {
+        (has_deltas && !self.has_delta_frames()).then(|| Change::SetFeature {
+            kind: FeatureKind::Incompatible,
+            name: DELTA_FRAMES.to_owned(),
+        })
+    }
 }
 
 impl Change {

@@ -4,7 +4,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::Change;
 use crate::error::{Error, Result};
 
 /// The endpoint overwrites on put-if-absent: only one process may write at a time, and nothing enforces that.
@@ -74,14 +73,6 @@ impl Features {
     /// Whether frames may be stored as deltas.
     pub fn has_delta_frames(&self) -> bool {
         self.incompatible.iter().any(|name| name == DELTA_FRAMES)
-    }
-
-    /// Returns the change that allows delta frames, for the commit of the first segment that has some.
-    pub fn learned(&self, has_deltas: bool) -> Option<Change> {
-        (has_deltas && !self.has_delta_frames()).then(|| Change::SetFeature {
-            kind: FeatureKind::Incompatible,
-            name: DELTA_FRAMES.to_owned(),
-        })
     }
 
     /// Adds a feature unless it is already known.

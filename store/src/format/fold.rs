@@ -7,14 +7,39 @@ use super::cursor::corrupt;
 use super::refs::RefUndo;
 use crate::error::{Error, Result};
 use crate::format::{
-    Added, Change, Condemned, Features, LogEntry, Policy, RefName, SegmentInfo, State, Version,
-    log_key,
+    Added, Change, Condemned, Features, LogEntry, Newest, Policy, RefName, SegmentInfo, State,
+    Version, log_key,
 };
 use crate::id::{PackId, PassId, SegmentId};
 
 impl State {
+    /// Folds in the next entry.
+    ///
+    /// # Errors
+    /// Corrupt, when the entry is not number + 1 or contradicts the state; the state is then unchanged.
+    pub fn apply(&mut self, entry: &LogEntry) -> Result<()> {
+        let id = entry.id()?;
+        self.fold(entry)?;
+        self.store = entry.store;
+        self.number = entry.number;
+        self.entry = Some(id);
+        self.until = self.until.max(entry.until.unwrap_or(0));
+        self.newest = Newest::default();
+        self.trail.add(entry, id);
+        Ok(())
+    }
+
+    /// Whether [`Self::apply`] would accept `entry`. The state is unchanged afterwards, but it is borrowed mutably,
+    /// because applying and undoing is cheaper than copying.
+    ///
+    /// # Errors
+    /// As [`Self::apply`].
+    pub fn accepts(&mut self, entry: &LogEntry) -> Result<()> {
+        self.fold(entry).map(Fold::roll_back)
+    }
+
     /// Applies the changes of `entry`, but does not advance the number of the state.
-    pub(super) fn fold<'a>(&'a mut self, entry: &'a LogEntry) -> Result<Fold<'a>> {
+    fn fold<'a>(&'a mut self, entry: &'a LogEntry) -> Result<Fold<'a>> {
         let object = log_key(entry.number);
         let mut learned = Features::default();
         for change in &entry.changes {
@@ -73,7 +98,7 @@ impl State {
 
 /// A partly applied entry, with everything needed to undo it. Copying the state for each entry would be too slow for a
 /// store with a million versions.
-pub(super) struct Fold<'a> {
+struct Fold<'a> {
     state: &'a mut State,
     entry: &'a LogEntry,
     undo: Vec<Undo>,
@@ -291,7 +316,7 @@ impl Fold<'_> {
     }
 
     /// Undoes all changes, the last one first.
-    pub(super) fn roll_back(mut self) {
+    fn roll_back(mut self) {
         while let Some(undo) = self.undo.pop() {
             match undo {
                 Undo::Segment(id, before) => put_back(&mut self.state.segments, id, before),

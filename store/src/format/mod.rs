@@ -46,6 +46,8 @@ mod state;
 mod times;
 mod trail;
 mod tree;
+mod version;
+mod who;
 
 pub use at::*;
 pub use bases::{FRAME_BASE_LEN, FRAME_BASES_MAX, FrameBase};
@@ -84,6 +86,8 @@ pub use state::*;
 pub use times::*;
 pub use trail::Trail;
 pub use tree::*;
+pub use version::*;
+pub use who::Who;
 
 #[cfg(test)]
 mod properties;

@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
 use crate::format::{
-    Change, Content, EntryText, Extra, Features, LogEntry, Origin, Policy, Provenance, ReadAs,
-    Refs, Root, SegmentInfo, Sides, Trail, Who,
+    Change, EntryText, Extra, Features, LogEntry, Policy, Provenance, ReadAs, Refs, SegmentInfo,
+    Trail, Who,
 };
 use crate::id::{CommitId, EntryId, PackId, SegmentId, StoreId};
 
@@ -88,72 +87,7 @@ pub struct Condemned {
     pub time: Timestamp,
 }
 
-/// One ref's versions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RefState {
-    /// The highest version number ever given; 0 before the first.
-    pub last: u64,
-    /// Live versions by number.
-    pub versions: BTreeMap<u64, Version>,
-    /// Fields that this program does not know.
-    pub extra: Extra,
-}
-
-/// One version of a ref.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version {
-    /// The directory or file.
-    pub root: Root,
-    /// Its side objects: times and others.
-    pub sides: Sides,
-    /// When it was put.
-    pub time: Timestamp,
-    /// By whom.
-    pub who: Who,
-    /// The message of the user who put it.
-    pub message: String,
-    /// Pinned versions survive retention and the removal of their namespace.
-    pub pinned: bool,
-    /// When retention may take it, if it was put with a time to live.
-    pub expires: Option<Timestamp>,
-    /// Where it was first put, if it was copied from another store.
-    pub origin: Option<Box<Origin>>,
-    /// Whether only their owner could read some of its files, so that copies are made for one user only.
-    pub private: bool,
-    /// Fields that this program does not know.
-    pub extra: Extra,
-}
-
-impl Version {
-    /// Returns the times of its entries in depth-first order, beginning with the root (see `times`).
-    pub fn times(&self) -> Content {
-        self.sides.times()
-    }
-
-    /// Returns what no valid log can have produced, if anything.
-    pub(super) fn defect(&self) -> Option<String> {
-        let content = self.root.content();
-        content.defect().or_else(|| self.sides.defect())
-    }
-}
-
 impl State {
-    /// Folds in the next entry.
-    ///
-    /// # Errors
-    /// Corrupt, when the entry is not number + 1 or contradicts the state; the state is then unchanged.
-    pub fn apply(&mut self, entry: &LogEntry) -> Result<()> {
-        let id = entry.id()?;
-        self.fold(entry)?;
-        self.store = entry.store;
-        self.number = entry.number;
-        self.entry = Some(id);
-        self.until = self.until.max(entry.until.unwrap_or(0));
-        self.newest = Newest::default();
-        self.trail.add(entry, id);
-        Ok(())
-    }
-
     /// Returns the provenance for objects of a writer that knows the log up to this state.
     pub fn provenance(&self) -> Provenance {
         Provenance {
@@ -185,15 +119,6 @@ impl State {
         }
     }
 
-    /// Whether [`Self::apply`] would accept `entry`. The state is unchanged afterwards, but it is borrowed mutably,
-    /// because applying and undoing is cheaper than copying.
-    ///
-    /// # Errors
-    /// As [`Self::apply`].
-    pub fn accepts(&mut self, entry: &LogEntry) -> Result<()> {
-        self.fold(entry).map(super::fold::Fold::roll_back)
-    }
-
     /// Returns what no valid log can have produced, if anything; does not look at the refs.
     pub(super) fn defect(&self) -> Option<String> {
         if (self.number > 0) != self.entry.is_some() {
@@ -220,7 +145,7 @@ impl State {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
-    use crate::format::{Added, RefName};
+    use crate::format::{Added, Content, RefName, Root, Sides};
     use crate::id::PassId;
 
     const SEGMENT: SegmentId = SegmentId([1; 16]);
