@@ -1,7 +1,7 @@
-//! Imports inside of a package go one way, from rooms of upper floors to those below, and never in a circle. The
-//! pipelines of the engine do not import each other: what two of them need has a room of its own.
+//! Imports inside of a package go one way, from rooms of upper floors to those below. The pipelines of the engine do
+//! not import each other: what two of them need has a room of its own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::source::{Source, TESTS, files, report};
 
@@ -90,7 +90,6 @@ fn imports_of_the_command_go_one_way() {
 impl House {
     fn check(&self) {
         let exported = self.exported();
-        let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut offences = Vec::new();
         for source in self.sources() {
             let Some(room) = self.room_of(&source.path) else {
@@ -108,12 +107,8 @@ impl House {
                 if self.is_wrong(&room, floor, &target) {
                     offences.push(format!("{}:{line}: {room} uses {target}", source.path));
                 }
-                if target != room {
-                    uses.entry(room.clone()).or_default().insert(target);
-                }
             }
         }
-        offences.extend(circles(&uses));
         report(&format!("imports of {} go one way", self.src), &offences);
     }
 
@@ -199,29 +194,6 @@ fn word(text: &str) -> String {
         .collect()
 }
 
-/// Rooms that import each other in a circle.
-fn circles(uses: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
-    let circle = |room: &String| reaches(uses, room, room, &mut BTreeSet::new());
-    uses.keys()
-        .filter(|room| circle(room))
-        .map(|room| format!("{room} leads back to {room}"))
-        .collect()
-}
-
-fn reaches(
-    uses: &BTreeMap<String, BTreeSet<String>>,
-    from: &String,
-    to: &String,
-    seen: &mut BTreeSet<String>,
-) -> bool {
-    uses.get(from).is_some_and(|next| {
-        next.contains(to)
-            || next
-                .iter()
-                .any(|room| seen.insert(room.clone()) && reaches(uses, room, to, seen))
-    })
-}
-
 /// Rooms of the engine that only gc and tests may use, through its feature `internals`.
 const INTERNALS: [&str; 12] = [
     "access", "chunk", "codec", "format", "graph", "host", "index", "log", "pack", "read", "store",
@@ -288,15 +260,6 @@ fn both_forms_of_an_import_are_seen() {
     let found: Vec<_> = mentions(code);
     let expected = [(1, "format"), (2, "id"), (2, "error"), (2, "ErrorKind")];
     assert_eq!(found, expected.map(|(line, name)| (line, name.to_owned())));
-}
-
-#[test]
-fn a_circle_is_seen() {
-    let uses = [("a", "b"), ("b", "c"), ("c", "b")];
-    let uses = uses
-        .map(|(from, to)| (from.to_owned(), BTreeSet::from([to.to_owned()])))
-        .into();
-    assert_eq!(circles(&uses), ["b leads back to b", "c leads back to c"]);
 }
 
 #[test]

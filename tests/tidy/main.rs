@@ -4,6 +4,7 @@
 //! Each test lists all offences at once, as `file:line: what`.
 #![cfg(test)]
 
+mod circles;
 mod files;
 mod imports;
 mod promises;
