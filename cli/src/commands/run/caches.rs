@@ -10,11 +10,12 @@ use store::replicate::{
     Delete, Forgetful, RefStatus, ReplicateRequest, Selection, Versions, replicate,
 };
 use store::{
-    Error, ErrorKind, MadeTree, MaterializeRequest, Pool, Reader, RefName, RefSpec, Remedy, Result,
-    Root, Store, StoreId, Unwatched, materialize_from,
+    Error, ErrorKind, MaterializeRequest, Pool, Reader, RefName, RefSpec, Remedy, Result, Root,
+    Store, StoreId, Unwatched, materialize_from,
 };
 
 use super::kept;
+use super::lies::{is_empty, is_of_no_version, is_tree};
 use crate::commands::{materialize, save};
 use crate::config;
 use crate::context::jobs::check_same;
@@ -488,23 +489,4 @@ pub(super) fn bring_compiles<'s>(
 
 fn not_started(error: Error) -> Error {
     error.hint("the command was not started: name another directory with --base")
-}
-
-fn is_empty(dir: &Path) -> bool {
-    std::fs::read_dir(dir).is_ok_and(|mut names| names.next().is_none())
-}
-
-/// Whether a pool knows the directory as a tree.
-fn is_tree(pools: &[Arc<Pool>], dir: &Path) -> bool {
-    trees(pools).any(|tree| tree.path == dir)
-}
-
-/// Whether an update of the tree in the directory was interrupted.
-fn is_of_no_version(pools: &[Arc<Pool>], dir: &Path) -> bool {
-    trees(pools).any(|tree| tree.path == dir && !tree.is_settled)
-}
-
-fn trees(pools: &[Arc<Pool>]) -> impl Iterator<Item = MadeTree> {
-    let trees = pools.iter().map(|pool| pool.trees().unwrap_or_default());
-    trees.flatten()
 }

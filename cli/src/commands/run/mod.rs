@@ -5,6 +5,7 @@
 mod caches;
 mod child;
 mod kept;
+mod lies;
 mod saver;
 mod seed;
 
