@@ -120,6 +120,9 @@ fn damaged_cut_and_other_files_are_told() {
     };
     env.write("cut.bundle", &whole[..whole.len() - 1]);
     expect("cut.bundle", 4, "cut short");
+    expect("cut.bundle", 4, "or export to a new file");
+    let refused = env.store(["export", "cut.bundle", "project/demo/data"]);
+    assert_eq!(refused.code, Some(4), "{refused}");
     let mut flipped = whole.clone();
     let at = whole.len() / 2;
     flipped[at] ^= 1;
@@ -130,8 +133,12 @@ fn damaged_cut_and_other_files_are_told() {
         "{}",
         finished.stderr
     );
+    env.write("begun.bundle", &whole[..5]);
+    expect("begun.bundle", 4, "export to a new file");
     env.write("text.bundle", "somebody's notes");
-    expect("text.bundle", 4, "no bundle");
+    expect("text.bundle", 2, "expected a bundle");
+    env.write("empty.bundle", "");
+    expect("empty.bundle", 2, "expected a bundle");
     expect("none.bundle", 3, "none.bundle");
     let refused = env.store(["export", "text.bundle", "project/demo/data"]);
     assert_eq!(refused.code, Some(5), "{}", refused.stderr);

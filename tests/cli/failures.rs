@@ -157,16 +157,21 @@ fn a_damaged_store_is_4() {
 }
 
 #[test]
-fn a_store_that_is_no_directory_is_1() {
+fn what_can_be_no_store_is_2() {
     let env = environment!();
     env.write("file", "text");
     check!(env, env.store(["info", "--store", "file"]), @"
-    exit code: 1
+    exit code: 2
     --- stdout
     --- stderr
-    error: open the directory file
-      caused by: not a directory
+    error: file: expected a bundle or the directory of a store, found another file
+    hint: name the file that refs were exported to, or the directory of a store
     ");
+    env.write("dir/file", "text");
+    for named in ["bundle:file", "bundle:dir", "/dev/null"] {
+        let refused = env.store(["info", "--store", named]);
+        assert_eq!(refused.code, Some(2), "{named}: {refused}");
+    }
     check!(env, env.store(["info", "--store", "gopher://host/x"]), @"
     exit code: 2
     --- stdout

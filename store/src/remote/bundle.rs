@@ -18,14 +18,13 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 
-pub(super) use self::file::is_bundle;
-use self::file::{append_file, make, read_up_to};
+use self::file::{append_file, begins_as_one, make, read_up_to};
 use super::key::{check_key, check_prefix};
 use super::{Created, ObjectInfo, Prune, Read, Upload, Write, one_by_one};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    BUNDLE_ENDS, BUNDLE_HEAD_BYTES, BUNDLE_MAGIC, BUNDLE_RECORDS, BundleEnd, BundleKind,
-    BundleRecord, bytes_max, decode_bundle_start, is_of_reserve,
+    BUNDLE_ENDS, BUNDLE_HEAD_BYTES, BUNDLE_RECORDS, BundleEnd, BundleKind, BundleRecord, bytes_max,
+    decode_bundle_start, is_of_reserve,
 };
 
 /// A store in one file.
@@ -62,9 +61,16 @@ impl Bundle {
     /// Opens the bundle at `path`. If `create` is set and there is no file, makes an empty bundle.
     ///
     /// # Errors
-    /// Not found, when there is no file; corrupt, when it is damaged, truncated or not a bundle.
+    /// Not found, when there is no file; invalid input, when it is no bundle; corrupt, when it is damaged or truncated.
     pub(super) fn open(path: &Path, create: bool) -> Result<Self> {
-        let failed = |source| Error::io("open the bundle", path, source);
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::IsADirectory | io::ErrorKind::InvalidData => Error::invalid(format!(
+                "{}: expected a bundle, which is a file",
+                path.display()
+            ))
+            .because(source),
+            _ => Error::io("open the bundle", path, source),
+        };
         let absolute = std::path::absolute(path).map_err(failed)?;
         let is_nothing = |found: Metadata| found.is_file() && found.len() == 0;
         let mut made = None;
@@ -93,21 +99,21 @@ impl Bundle {
                 is_locked: false,
             }),
         }));
-        if create && !bundle.begins_as_one() {
-            return Err(Error::conflict(format!(
-                "{}: there is a file already, and it is no bundle",
-                path.display()
-            ))
-            .hint("name another file, or move this one away first; nothing overrides this"));
+        if !begins_as_one(&bundle.0.file).map_err(failed)? {
+            let path = path.display();
+            return Err(match create {
+                true => Error::conflict(format!(
+                    "{path}: there is a file already, and it is no bundle"
+                ))
+                .hint("name another file, or move this one away first; nothing overrides this"),
+                false => Error::invalid(format!(
+                    "{path}: expected a bundle or the directory of a store, found another file"
+                ))
+                .hint("name the file that refs were exported to, or the directory of a store"),
+            });
         }
         bundle.follow(&mut bundle.inner(), bundle.end()?)?;
         Ok(bundle)
-    }
-
-    fn begins_as_one(&self) -> bool {
-        let mut magic = [0; BUNDLE_MAGIC.len()];
-        let read = self.0.file.read_exact_at(&mut magic, 0);
-        read.is_ok() && magic == BUNDLE_MAGIC
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -119,8 +125,7 @@ impl Bundle {
     }
 
     fn corrupt(&self, what: &str) -> Error {
-        Error::corrupt(format!("{}: {what}", self.0.url))
-            .hint("copy the file again from where it was made, or export again")
+        Error::corrupt(format!("{}: {what}", self.0.url)).hint(ANEW)
     }
 
     /// Reads the heads of the records from the known end up to `end`.
@@ -178,8 +183,12 @@ impl Bundle {
     fn end(&self) -> Result<BundleEnd> {
         let mut start = vec![0; usize::try_from(BUNDLE_RECORDS).unwrap_or(0)];
         let read = read_up_to(&self.0.file, &mut start).map_err(self.io_failed(READ))?;
-        decode_bundle_start(start.get(..read).unwrap_or_default())
-            .map_err(|error| error.within(&self.0.url))
+        decode_bundle_start(start.get(..read).unwrap_or_default()).map_err(|error| {
+            match error.kind() {
+                ErrorKind::Corrupt => error.within(&self.0.url).hint(ANEW),
+                _ => error.within(&self.0.url),
+            }
+        })
     }
 
     /// Locks the file against other writers, as long as it is open.
@@ -282,6 +291,8 @@ impl Bundle {
     }
 }
 
+/// What helps against damage. An export never mends a file that exists.
+const ANEW: &str = "copy the file again from where it was made, or export to a new file";
 const READ: &str = "read the bundle";
 const WRITE: &str = "write to the bundle";
 
@@ -619,6 +630,11 @@ mod tests {
             assert!(Bundle::open(&path, create).is_err());
         }
         assert_eq!(std::fs::read(&path).unwrap(), b"somebody's file");
-        assert!(!is_bundle(&path));
+        let error = Bundle::open(&path, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        // What ends in the middle of the magic was one.
+        std::fs::write(&path, &crate::format::BUNDLE_MAGIC[..5]).unwrap();
+        let error = Bundle::open(&path, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     }
 }

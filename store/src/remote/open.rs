@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::bucket::{self, Service};
-use super::bundle::{self, Bundle};
+use super::bundle::Bundle;
 use super::{Objects, Options, Prune};
 use crate::error::{Error, Result};
 
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// Not found, when a directory is missing and must not be created; invalid input, when the scheme is unknown, the URL
-/// holds credentials, or a setting is invalid.
+/// holds credentials, a setting is invalid, or what is there is neither a directory nor a bundle.
 pub fn open(url: &str, options: &Options) -> Result<Arc<dyn Prune>> {
     match scheme(url) {
         None => open_directory(Path::new(url), options),
@@ -54,8 +54,16 @@ fn unknown(scheme: &str, rest: &str) -> Error {
 }
 
 fn open_directory(path: &Path, options: &Options) -> Result<Arc<dyn Prune>> {
-    if bundle::is_bundle(path) {
-        return Ok(Arc::new(Bundle::open(path, false)?));
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => return Ok(Arc::new(Bundle::open(path, false)?)),
+        Ok(found) if !found.is_dir() => {
+            return Err(Error::invalid(format!(
+                "{}: expected the directory of a store or a bundle, found a pipe, a socket or a device",
+                path.display()
+            ))
+            .hint("name a directory, as a path or as file:///path, or a bundle"));
+        }
+        _ => {}
     }
     let objects = if options.create {
         Objects::directory(path)
@@ -141,7 +149,9 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         for options in [Options::default(), create()] {
             let error = open(file.path().to_str().unwrap(), &options).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Io, "{error:?}");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:?}");
+            let error = open("/dev/null", &options).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:?}");
         }
     }
 

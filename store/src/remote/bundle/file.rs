@@ -7,14 +7,6 @@ use std::path::Path;
 
 use crate::format::{BUNDLE_MAGIC, BUNDLE_RECORDS, BundleEnd, encode_bundle_start};
 
-/// Whether the file at `path` begins like a bundle.
-pub(in crate::remote) fn is_bundle(path: &Path) -> bool {
-    let mut magic = [0; BUNDLE_MAGIC.len()];
-    crate::fs::open_regular(path)
-        .and_then(|file| file.read_exact_at(&mut magic, 0))
-        .is_ok_and(|()| magic == BUNDLE_MAGIC)
-}
-
 /// Creates an empty bundle, durably, and returns its device and inode. Replaces an empty file; keeps a file that appears
 /// in the meantime.
 pub(super) fn make(path: &Path) -> io::Result<Option<(u64, u64)>> {
@@ -39,6 +31,13 @@ pub(super) fn make(path: &Path) -> io::Result<Option<(u64, u64)>> {
     }
     File::open(parent)?.sync_all()?;
     Ok(made)
+}
+
+/// Whether the file begins like a bundle. A file that ends before its magic does is a bundle that was cut.
+pub(super) fn begins_as_one(file: &File) -> io::Result<bool> {
+    let mut magic = [0; BUNDLE_MAGIC.len()];
+    let read = read_up_to(file, &mut magic)?;
+    Ok(read > 0 && BUNDLE_MAGIC.starts_with(magic.get(..read).unwrap_or_default()))
 }
 
 pub(super) fn read_up_to(file: &File, bytes: &mut [u8]) -> io::Result<usize> {
