@@ -15,7 +15,11 @@ const READABLE_BY_OTHERS: u32 = 0o044;
 /// # Errors
 /// Denied, if others may; otherwise those of reading the state of `from`.
 pub(super) fn check(from: &Store, request: &ReplicateRequest, path: &Path) -> Result<()> {
-    let mode = std::fs::metadata(path).map_or(0, |found| found.mode());
+    let found = std::fs::metadata(path).ok();
+    let user = rustix::process::geteuid().as_raw();
+    // A bundle of another user takes nothing, whatever its mode: that is the reason to give.
+    let own = found.filter(|found| found.uid() == user);
+    let mode = own.map_or(0, |found| found.mode());
     if mode & READABLE_BY_OTHERS == 0 {
         return Ok(());
     }

@@ -196,11 +196,11 @@ impl Bundle {
         if inner.is_locked {
             return Ok(());
         }
+        self.check_own()?;
         if !self.0.is_writable {
             let message = format!("{}: you may not write to it", self.0.url);
             return Err(Error::denied(message));
         }
-        self.check_own()?;
         let locked = flock(&self.0.file, FlockOperation::NonBlockingLockExclusive);
         if locked == Err(rustix::io::Errno::WOULDBLOCK) {
             let message = format!("{}: another process is writing to it", self.0.url);
