@@ -21,6 +21,7 @@ use crate::config::clusters::{Cluster, Label};
 use crate::config::jobs::Job;
 use crate::config::layouts::Layout;
 use crate::connect::Profile;
+use crate::host::files;
 use crate::ui::human::{Life, Percent, Span, Versions};
 use crate::ui::{remedy, suggest};
 
@@ -217,7 +218,7 @@ impl Config {
                 Self::parse(path, &text).map(|config| config.rooted(dir))
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(Error::io("read the configuration", path, error)),
+            Err(error) => Err(files::unread("read the configuration", path, error)),
         }
     }
 

@@ -124,6 +124,27 @@ fn a_mistake_in_the_configuration_is_named() {
 }
 
 #[test]
+fn a_configuration_that_is_not_utf8_is_named_with_its_line() {
+    let env = environment!();
+    env.write(
+        "home/.config/store/config.toml",
+        b"# mine\nstore = \"caf\xe9\"\n",
+    );
+    check!(env, env.store(["info"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: read the configuration [ROOT]/home/.config/store/config.toml
+      caused by: line 2: expected UTF-8, found other bytes
+    ");
+    env.write("home/.config/store/config.toml", "");
+    env.ok(["init"]);
+    env.write("policy.toml", b"# caf\xe9\n");
+    let refused = env.store(["policy", "set", "policy.toml"]);
+    assert_eq!(refused.code, Some(2), "{refused}");
+}
+
+#[test]
 fn without_a_home_a_store_must_be_named() {
     let env = environment!();
     let finished = env

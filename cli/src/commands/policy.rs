@@ -11,6 +11,7 @@ use store::{Extra, Pattern, Policy, Rules, Scope};
 
 use crate::config::{self, Keep, Limit};
 use crate::context::Context;
+use crate::host::files;
 use crate::ui::human;
 
 /// Show or change what the store keeps, and how much its namespaces may take
@@ -211,7 +212,7 @@ fn read(file: &Path) -> Result<Policy> {
         true => std::io::stdin().read_to_string(&mut text).map(drop),
         false => std::fs::read_to_string(file).map(|read| text = read),
     };
-    read.map_err(|error| Error::io("read the policy", file, error))?;
+    read.map_err(|error| files::unread("read the policy", file, error))?;
     let what = format!("policy {}", file.display());
     let text: Text = toml::from_str(&text)
         .map_err(|error| Error::invalid(what.clone()).because(config::mistake(&text, &error)))?;

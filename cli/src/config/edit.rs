@@ -61,7 +61,7 @@ fn edit(change: impl FnOnce(&mut DocumentMut) -> Result<()>) -> Result<PathBuf> 
     let _unlocked = lock.lock();
     let text = match std::fs::read_to_string(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        read => read.map_err(|source| Error::io("read the configuration", &path, source))?,
+        read => read.map_err(|source| files::unread("read the configuration", &path, source))?,
     };
     let text = edited(&path, &text, change)?;
     files::replace(&path, text.as_bytes(), Use::Settings)?;

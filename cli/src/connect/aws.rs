@@ -9,6 +9,7 @@ use configparser::ini::Ini;
 use store::{Error, Result};
 
 use crate::connect::{CA_BUNDLE, CREDENTIAL_PROCESS, Variables};
+use crate::host::files;
 use crate::ui::remedy;
 
 /// The supported keys, and their names in the engine.
@@ -107,7 +108,7 @@ fn section(path: Option<&Path>, name: &str) -> Result<Option<Vec<(String, String
     let Some(path) = path else { return Ok(None) };
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        read => read.map_err(|error| Error::io("read", path, error))?,
+        read => read.map_err(|error| files::unread("read", path, error))?,
     };
     let mut ini = Ini::new_cs();
     // Keys may contain the usual comment symbols.

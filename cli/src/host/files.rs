@@ -75,6 +75,22 @@ pub(crate) fn read(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
+/// The error of reading a text that a person writes. What is not UTF-8 is a mistake in it.
+pub(crate) fn unread(doing: &str, path: &Path, source: std::io::Error) -> Error {
+    if source.kind() != std::io::ErrorKind::InvalidData {
+        return Error::io(doing, path, source);
+    }
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let valid = bytes
+        .utf8_chunks()
+        .next()
+        .map_or(0, |chunk| chunk.valid().len());
+    let before = bytes.get(..valid).unwrap_or_default();
+    let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+    Error::invalid(format!("{doing} {}", path.display()))
+        .because(format!("line {line}: expected UTF-8, found other bytes"))
+}
+
 /// Resolves the symlinks at `path` that belong to the caller or root.
 fn behind_links(path: &Path) -> PathBuf {
     let own = rustix::process::geteuid().as_raw();

@@ -9,6 +9,7 @@ use store::{Error, Result};
 
 use super::pattern::Pattern;
 use crate::config;
+use crate::host::files;
 use crate::ui::human::Span;
 use crate::ui::suggest;
 
@@ -122,7 +123,7 @@ impl Profile {
             match std::fs::read_to_string(&path) {
                 Ok(text) => return Self::parse(name, &path, &text),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(Error::io("read the profile", &path, error)),
+                Err(error) => return Err(files::unread("read the profile", &path, error)),
             }
         }
         let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
