@@ -131,9 +131,8 @@ fn a_place_without_a_store_is_refused_unless_nobody_looks() {
     exit code: 2
     --- stdout
     --- stderr
-    error: invalid value 'a/b' for '<NAME>': name "a/b": expected letters, digits, `-` and `_`, a letter or digit first
-
-    For more information, try '--help'.
+    error: name "a/b": expected letters, digits, `-` and `_`, a letter or digit first
+    hint: name it first and say where it is second: `store cluster add nowhere a/b`
     "#);
 }
 

@@ -232,3 +232,58 @@ fn a_full_standard_output_is_a_failure() {
     hint: free some space there, or name another place
     ");
 }
+
+#[test]
+fn words_in_the_wrong_order_are_answered_with_the_right_one() {
+    let env = environment!();
+    env.write("dir/file", "text");
+    env.ok(["put", "dir", "project/demo/data"]);
+    env.ok(["export", "one.bundle", "project/demo/data"]);
+    for (words, right) in [
+        (
+            ["get", "dir", "project/demo/data"].as_slice(),
+            "store get project/demo/data dir",
+        ),
+        (
+            &["get", "./none", "project/demo/data"],
+            "store get project/demo/data ./none",
+        ),
+        (
+            &["materialize", "dir", "project/demo/data"],
+            "store materialize project/demo/data dir",
+        ),
+        (
+            &["diff", "dir", "project/demo/data"],
+            "store diff project/demo/data dir",
+        ),
+        (
+            &["export", "project/demo/data", "f.bundle"],
+            "store export f.bundle project/demo/data",
+        ),
+        (
+            &["import", "project/demo/data", "one.bundle"],
+            "store import one.bundle project/demo/data",
+        ),
+        (
+            &["cluster", "add", "s3://bucket/x", "far"],
+            "store cluster add far s3://bucket/x",
+        ),
+        (
+            &["put", "project/demo/data", "dir"],
+            "store put dir project/demo/data",
+        ),
+        (
+            &["watch", "project/demo/data", "dir", "--once"],
+            "store watch dir project/demo/data",
+        ),
+    ] {
+        let refused = env.store(words);
+        assert_eq!(refused.code, Some(2), "{refused}");
+        assert!(refused.stderr.contains(&format!("`{right}`")), "{refused}");
+    }
+    // A mistyped ref is none of that, and what may be a password is not shown.
+    let refused = env.store(["get", "projekt/demo/data", "project/demo/data"]);
+    assert!(!refused.stderr.contains("second"), "{refused}");
+    let refused = env.store(["cluster", "add", "s3://me:secret@bucket/x", "far"]);
+    assert!(!refused.stderr.contains("secret"), "{refused}");
+}

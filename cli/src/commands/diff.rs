@@ -66,7 +66,7 @@ struct Side {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    let before = names::spec(&args.before)?;
+    let before = names::spec_before("diff", &args.before, Some(&args.after))?;
     let store = context.open()?;
     let count = differences(args, &store, &before, &mut |event| show(context, &event))?;
     context.out.note(match count {

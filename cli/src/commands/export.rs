@@ -7,6 +7,7 @@ use store::{Error, Result};
 
 use crate::context::Context;
 use crate::transfer::{How, Side, Transfer};
+use crate::ui::names;
 
 /// Write refs into one file, to carry them where there is no network
 ///
@@ -31,6 +32,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     check_file(&args.bundle)?;
+    names::check_file_first("export", args.bundle.as_os_str(), &args.refs)?;
     let bundle = Side::Bundle(args.bundle.clone());
     Transfer::new(Side::Here, bundle, &args.refs, &args.how)?.run(context)
 }

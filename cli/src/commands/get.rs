@@ -60,7 +60,7 @@ struct Report {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    let spec = names::spec(&args.source)?;
+    let spec = names::spec_before("get", &args.source, Some(args.dest.as_os_str()))?;
     let store = context.open()?;
     let watch = Watch::new(&context.global);
     let request = GetRequest {

@@ -9,6 +9,7 @@ use crate::commands::export::check_file;
 use crate::config::jobs::Choice;
 use crate::context::Context;
 use crate::transfer::{How, Side, Transfer};
+use crate::ui::names;
 
 /// Bring refs in from a file that `store export` wrote
 ///
@@ -32,6 +33,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     check_file(&args.bundle)?;
+    names::check_file_first("import", args.bundle.as_os_str(), &args.refs)?;
     let from = Side::Bundle(args.bundle.clone());
     let mut refs = args.refs.clone();
     let mut how = args.how.clone();

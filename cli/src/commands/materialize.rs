@@ -129,7 +129,8 @@ struct Report {
 struct Planned(Plan);
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    let spec = names::spec(&args.source)?;
+    let dest = args.dest.as_ref().map(|dest| dest.as_os_str());
+    let spec = names::spec_before("materialize", &args.source, dest)?;
     let dest = args.dest.as_deref().map(spelled_out).transpose()?;
     let store = context.open()?;
     let precious = crate::config::precious();

@@ -159,7 +159,7 @@ struct Report {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    let target = names::name(&args.target)?;
+    let target = names::name_after("put", args.path.as_os_str(), &args.target)?;
     let store = if args.dry_run {
         context.open_for_dry_run()?
     } else {

@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             .out
             .warning(format_args!("warning: --nice {}: {error}", args.nice));
     }
-    let target = names::name(&args.target)?;
+    let target = names::name_after("watch", args.dir.as_os_str(), &args.target)?;
     context.open_for_job()?;
     // A signal does not stop a publication that is under way.
     let store = context.open_until(Arc::new(AtomicBool::new(false)))?;

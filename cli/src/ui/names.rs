@@ -16,6 +16,68 @@ pub(crate) fn spec(text: &OsStr) -> Result<RefSpec> {
     RefSpec::parse(text.as_bytes())
 }
 
+/// `REF[@N][:PATH]` of a verb that takes it before a path of this host. If they are swapped, the hint has the right order.
+pub(crate) fn spec_before(verb: &str, text: &OsStr, path: Option<&OsStr>) -> Result<RefSpec> {
+    spec(text).map_err(|error| {
+        let is_place = text.as_bytes().starts_with(b"/") || text.as_bytes().starts_with(b".");
+        let is_path = is_place || std::path::Path::new(text).symlink_metadata().is_ok();
+        match path.filter(|path| is_path && spec(path).is_ok()) {
+            None => error,
+            Some(path) => {
+                let (spec, path) = (path.to_string_lossy(), text.to_string_lossy());
+                error.hint(format!(
+                    "name the ref first and the path second: `store {verb} {} {}`",
+                    quoted(&spec),
+                    quoted(&path)
+                ))
+            }
+        }
+    })
+}
+
+/// `REF` of a verb that takes it after a path of this host. If they are swapped, the hint has the right order.
+pub(crate) fn name_after(verb: &str, path: &OsStr, text: &OsStr) -> Result<RefName> {
+    name(text).map_err(|error| {
+        let is_swapped = spec(text).is_err()
+            && spec(path).is_ok()
+            && std::path::Path::new(path).symlink_metadata().is_err();
+        let (spec, path) = (path.to_string_lossy(), text.to_string_lossy());
+        match is_swapped {
+            false => error,
+            true => error.hint(format!(
+                "name the path first and the ref second: `store {verb} {} {}`",
+                quoted(&path),
+                quoted(&spec)
+            )),
+        }
+    })
+}
+
+/// Fails if a ref is where the file of a bundle belongs, and what is no ref is among the refs. The hint has the right
+/// order.
+pub(crate) fn check_file_first(verb: &str, file: &OsStr, refs: &[OsString]) -> Result<()> {
+    let is_ref = |text: &OsStr| target(text).is_ok();
+    let place = refs.iter().position(|text| !is_ref(text));
+    let Some(place) = place.filter(|_| is_ref(file) && !std::path::Path::new(file).exists()) else {
+        return Ok(());
+    };
+    let mut words = vec![file.to_string_lossy()];
+    words.extend(refs.iter().map(|text| text.to_string_lossy()));
+    words.swap(0, place + 1);
+    let shown = file.to_string_lossy();
+    Err(Error::invalid(format!(
+        "{verb}: {shown} is a ref, expected a file in its place"
+    ))
+    .hint(format!(
+        "name the file first and then the refs: `store {verb} {}`",
+        words
+            .iter()
+            .map(|word| quoted(word))
+            .collect::<Vec<_>>()
+            .join(" ")
+    )))
+}
+
 /// `NAMESPACE|REF[@N][:PATH]`.
 pub(crate) fn target(text: &OsStr) -> Result<Target> {
     Target::parse(text.as_bytes())

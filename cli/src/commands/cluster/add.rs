@@ -8,6 +8,7 @@ use store::{Error, ErrorKind, Result, StoreId};
 use crate::config::clusters::{self, Cluster, HERE, Label};
 use crate::config::edit;
 use crate::context::Context;
+use crate::ui::names;
 
 /// Give a store a name
 ///
@@ -16,7 +17,7 @@ use crate::context::Context;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The name: letters, digits, `-` and `_`
-    name: Label,
+    name: String,
 
     /// Where the store is: a directory or a URL
     url: String,
@@ -44,7 +45,8 @@ struct Added<'a> {
 }
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
-    if args.name.as_str() == HERE {
+    let name = label(args)?;
+    if name.as_str() == HERE {
         return Err(Error::invalid(format!(
             "{HERE}: `store where` and `store duplicate` call the store of this host so"
         ))
@@ -58,12 +60,30 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         true => None,
         false => Some(looked_at(&cluster, context)?),
     };
-    edit::add_cluster(&args.name, &cluster, args.force)?;
+    edit::add_cluster(&name, &cluster, args.force)?;
     context.out.report(&Added {
-        name: &args.name,
+        name: &name,
         url: &cluster.url,
         profile: cluster.profile.as_deref(),
         id,
+    })
+}
+
+/// The name. If name and URL are swapped, the hint has the right order.
+fn label(args: &Args) -> Result<Label> {
+    // A URL may hold a password.
+    let shown = clusters::masked(&args.name);
+    let is_place = shown.contains(['/', ':', '.']);
+    let named: Result<Label, String> = shown.clone().try_into();
+    named.map_err(|why| {
+        let error = Error::invalid(why);
+        match args.url.parse::<Label>() {
+            Ok(name) if is_place => error.hint(format!(
+                "name it first and say where it is second: `store cluster add {name} {}`",
+                names::quoted(&shown)
+            )),
+            _ => error,
+        }
     })
 }
 
