@@ -481,7 +481,11 @@ fn no_path(spec: &RefSpec, number: u64, above: &[&[u8]]) -> Error {
         path: above.join(&b'/'),
         ..spec.clone()
     };
-    Error::not_found(format!("{spec}: no such path in version {number}")).hint(Remedy::ListBelow {
-        place: above.to_string(),
-    })
+    let error = Error::not_found(format!("{spec}: no such path in version {number}"));
+    match spec.with_version_first() {
+        Some(meant) => error.hint(format!("a version stands before the path: {meant}")),
+        None => error.hint(Remedy::ListBelow {
+            place: above.to_string(),
+        }),
+    }
 }

@@ -287,3 +287,28 @@ fn words_in_the_wrong_order_are_answered_with_the_right_one() {
     let refused = env.store(["cluster", "add", "s3://me:secret@bucket/x", "far"]);
     assert!(!refused.stderr.contains("secret"), "{refused}");
 }
+
+#[test]
+fn a_version_behind_the_path_is_answered_with_the_one_before_it() {
+    let env = environment!();
+    env.write("dir/file", "text");
+    env.ok(["put", "dir", "project/demo/data"]);
+    for verb in ["cat", "ls"] {
+        let missing = env.store([verb, "project/demo/data:file@1"]);
+        assert_eq!(missing.code, Some(3), "{missing}");
+        assert!(
+            missing
+                .stderr
+                .contains("before the path: project/demo/data@1:file\n"),
+            "{missing}"
+        );
+    }
+    let missing = env.store(["cat", "project/demo/data:file@home"]);
+    assert!(
+        missing.stderr.contains("store ls project/demo/data"),
+        "{missing}"
+    );
+    env.write("dir/file@1", "odd");
+    env.ok(["put", "dir", "project/demo/data"]);
+    assert_eq!(env.ok(["cat", "project/demo/data:file@1"]), "odd");
+}

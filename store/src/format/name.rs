@@ -126,6 +126,21 @@ impl RefSpec {
     }
 }
 
+impl RefSpec {
+    /// What somebody meant who wrote `REF:PATH@N`, which names a path that ends in `@N`.
+    pub(crate) fn with_version_first(&self) -> Option<Self> {
+        let at = self.path.iter().rposition(|byte| *byte == b'@')?;
+        let (path, version) = self.path.split_at_checked(at)?;
+        let version = std::str::from_utf8(version.get(1..)?).ok()?;
+        let version = parse_version("", version).ok()?;
+        self.version.is_none().then(|| Self {
+            name: self.name.clone(),
+            version: Some(version),
+            path: path.to_vec(),
+        })
+    }
+}
+
 impl Target {
     /// Parses `NAMESPACE|REF[@N][:PATH]`, whose path may be any bytes.
     ///
