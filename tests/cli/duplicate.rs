@@ -289,6 +289,7 @@ fn a_job_of_the_configuration_is_run_told_of_and_measured() {
 fn a_dry_run_tells_the_time_where_it_can_and_does_nothing() {
     let env = two_stores();
     let text = env.ok(["push", REF, "h200", "--dry-run"]);
+    assert!(text.contains("1 version would be published, "), "{text}");
     assert!(
         text.ends_with("nothing is done, estimated time: unknown\n"),
         "{text}"

@@ -247,11 +247,18 @@ impl fmt::Display for TransferReport<'_> {
         }
         write!(
             out,
-            "{} published, {} unchanged, {}{} failed; {}, {} ({} compressed)",
+            "{} {}, {} unchanged, {}{} failed; {}, {} ({} compressed)",
             human::counted(self.counted("published"), "version"),
+            match self.dry_run {
+                true => "would be published",
+                false => "published",
+            },
             human::count(self.counted("unchanged")),
             match self.counted("healed") {
                 0 => String::new(),
+                healed if self.dry_run => {
+                    format!("{} would be healed, ", human::count(healed))
+                }
                 healed => format!("{} healed, ", human::count(healed)),
             },
             human::count(self.counted(FAILED)),
