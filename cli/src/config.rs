@@ -23,7 +23,7 @@ use crate::config::layouts::Layout;
 use crate::connect::Profile;
 use crate::host::files;
 use crate::ui::human::{Life, Percent, Span, Versions};
-use crate::ui::{remedy, suggest};
+use crate::ui::{home, remedy, suggest};
 
 /// The content of `config.toml`.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
@@ -239,7 +239,7 @@ impl Config {
             .filter(|url| !url.is_empty() && !is_cluster(url))
             .for_each(|url| root(dir, url));
         if let Some(path) = &mut self.pool.path {
-            *path = dir.join(&*path);
+            *path = dir.join(home::path_at_home(std::mem::take(path)));
         }
         for profile in self.profiles.values_mut() {
             profile.root(dir);
@@ -299,7 +299,7 @@ pub(crate) fn mistake(text: &str, error: &toml::de::Error) -> String {
     format!("line {line}, column {column}: {}", error.message())
 }
 
-/// Makes a relative directory absolute, starting at `dir`. Leaves URLs alone.
+/// Makes a relative directory absolute, starting at `dir`, and one that begins with `~/`. Leaves URLs alone.
 fn root(dir: &Path, url: &mut String) {
     let is_url = url
         .split_once(':')
@@ -307,7 +307,7 @@ fn root(dir: &Path, url: &mut String) {
     if is_url || url.is_empty() {
         return;
     }
-    if let Some(path) = dir.join(&*url).to_str() {
+    if let Some(path) = dir.join(home::text_at_home(url)).to_str() {
         *url = path.to_owned();
     }
 }

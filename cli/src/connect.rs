@@ -16,6 +16,7 @@ use serde::Deserialize;
 use store::remote::{self, Settings};
 use store::{Error, Result};
 
+use crate::ui::home;
 use crate::ui::human::Span;
 
 /// The pair that names a file of certificates. It is read and removed before the pairs become bucket settings.
@@ -59,10 +60,10 @@ enum Value {
 }
 
 impl Profile {
-    /// Makes relative paths start at the directory of the configuration.
+    /// Makes relative paths start at the directory of the configuration, and those in `~/` at the home.
     pub(crate) fn root(&mut self, dir: &Path) {
         if let Some(path) = &mut self.ca_bundle
-            && let Some(rooted) = dir.join(&*path).to_str()
+            && let Some(rooted) = dir.join(home::text_at_home(path)).to_str()
         {
             *path = rooted.to_owned();
         }

@@ -3,6 +3,7 @@
 pub(crate) mod entry;
 pub(crate) mod failure;
 pub(crate) mod global;
+pub(crate) mod home;
 pub(crate) mod human;
 pub(crate) mod names;
 pub(crate) mod output;

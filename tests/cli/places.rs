@@ -144,6 +144,32 @@ fn a_configuration_that_is_not_utf8_is_named_with_its_line() {
     assert_eq!(refused.code, Some(2), "{refused}");
 }
 
+/// A shell writes `~` out, but not in `--store=~/x`, and nobody does it in the configuration.
+#[test]
+fn a_tilde_is_the_home_wherever_a_store_is_named() {
+    let env = environment!();
+    env.ok(["--store=~/data/mine", "init"]);
+    assert!(env.path("home/data/mine/format").exists());
+    assert!(!env.path("~").exists());
+    env.write("in/file", "text");
+    let config =
+        "store = \"~/data/mine\"\n[pool]\npath = \"~/pool\"\n[cluster.far]\nurl = \"~/far\"\n";
+    env.write("home/.config/store/config.toml", config);
+    env.ok(["init", "~/far"]);
+    env.ok(["put", "in", "project/demo/in"]);
+    env.ok(["push", "project/demo/in", "far"]);
+    env.ok(["--store", "~/far", "materialize", "project/demo/in", "out"]);
+    assert!(env.path("home/pool").is_dir() && env.path("home/far/format").exists());
+    let named = env.command(["ls"]).env("STORE_URL", "~/far").output();
+    assert!(named.unwrap().status.success());
+    env.ok(["cluster", "add", "again", "~/far"]);
+    let text = env.ok(["cluster", "ls", "--json"]);
+    assert!(!text.contains('~'), "{text}");
+    // A directory that is called so.
+    env.ok(["--store", "./~/data", "init"]);
+    assert!(env.path("~/data/format").exists());
+}
+
 #[test]
 fn without_a_home_a_store_must_be_named() {
     let env = environment!();

@@ -7,6 +7,7 @@ use store::{Result, StoreId};
 
 use crate::context::Context;
 use crate::host::room::Readers;
+use crate::ui::home;
 
 /// Make a new store
 ///
@@ -16,6 +17,7 @@ use crate::host::room::Readers;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A directory, which is made if it is missing, or a URL
+    #[arg(value_parser = home::text())]
     url: Option<String>,
 
     /// Make the store even if the endpoint overwrites objects that must be created only if absent. Then only one process

@@ -6,7 +6,7 @@ use store::Result;
 
 use crate::context::Context;
 use crate::transfer::{How, Side, Transfer};
-use crate::ui::names;
+use crate::ui::{home, names};
 
 /// Copy refs from a cluster; only missing chunks are sent
 ///
@@ -15,6 +15,7 @@ use crate::ui::names;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Where from: a cluster, a directory or a URL
+    #[arg(value_parser = home::text())]
     cluster: String,
 
     /// What to copy: namespaces, refs (their newest version), or versions

@@ -6,7 +6,7 @@ use store::Result;
 
 use crate::context::Context;
 use crate::transfer::{How, Side, Transfer};
-use crate::ui::names;
+use crate::ui::{home, names};
 
 /// Copy refs to a cluster; only missing chunks are sent
 ///
@@ -21,6 +21,7 @@ pub(crate) struct Args {
     refs: Vec<OsString>,
 
     /// Where to: a cluster, a directory or a URL
+    #[arg(value_parser = home::text())]
     cluster: String,
 
     #[command(flatten)]

@@ -22,7 +22,7 @@ use store::{Error, ErrorKind, Pool, Result, Store};
 
 use crate::context::Context;
 use crate::context::pools;
-use crate::ui::{failure, human, names};
+use crate::ui::{failure, home, human, names};
 
 /// Drop a version, a ref with all its versions, or a namespace with all its refs
 ///
@@ -65,7 +65,7 @@ pub(crate) struct Args {
 
     /// The pool to remove a namespace's files from [default: $STORE_POOL, else all pools that
     /// `store materialize` has used on this host for this user]
-    #[arg(long, value_name = "DIR", env = "STORE_POOL", hide_env_values = true)]
+    #[arg(long, value_name = "DIR", env = "STORE_POOL", hide_env_values = true, value_parser = home::path())]
     pool: Option<PathBuf>,
 }
 

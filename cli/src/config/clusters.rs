@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use store::{Error, Result};
 
+use crate::ui::home;
+
 /// Maximum bytes of a name.
 const LABEL_BYTES_MAX: usize = 64;
 const LABEL_EXPECTED: &str = "expected letters, digits, `-` and `_`, a letter or digit first";
@@ -88,8 +90,8 @@ pub(crate) fn lasting_url(url: &str) -> Result<String> {
     if url.contains("://") || url.starts_with("file:") {
         return Ok(url.to_owned());
     }
-    let absolute =
-        std::path::absolute(url).map_err(|source| Error::io("find the path of", url, source))?;
+    let absolute = std::path::absolute(home::text_at_home(url))
+        .map_err(|source| Error::io("find the path of", url, source))?;
     Ok(absolute.to_string_lossy().into_owned())
 }
 

@@ -14,7 +14,7 @@ use store::{Error, ErrorKind, Remedy, Result, Store, remote};
 use crate::config::clusters::{self, Cluster};
 use crate::context::Context;
 use crate::ui::names::quoted;
-use crate::ui::remedy;
+use crate::ui::{home, remedy};
 
 /// Time for all clusters to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -67,7 +67,8 @@ const VERBS: [&str; 20] = [
 /// Adds the store that was named on the command line to the commands in the hint.
 pub(crate) fn of_named_store(error: Error, context: &Context) -> Error {
     let named = context.global.store.as_ref();
-    let is_of_environment = named.is_some() && std::env::var_os("STORE_URL").as_ref() == named;
+    let of_environment = std::env::var_os("STORE_URL").map(home::at_home);
+    let is_of_environment = named.is_some() && of_environment.as_ref() == named;
     match named.and_then(|named| named.to_str()) {
         Some(named) if !is_of_environment => at(error, named),
         _ => error,

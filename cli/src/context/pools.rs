@@ -8,7 +8,7 @@ use store::{Error, ErrorKind, Pool, PoolLimits, Result};
 
 use crate::config;
 use crate::context::Context;
-use crate::ui::human;
+use crate::ui::{home, human};
 
 /// Which pool, and how large it may be.
 #[derive(clap::Args)]
@@ -16,7 +16,7 @@ pub(crate) struct PoolArgs {
     /// The pool: a directory on the file system of the destination [default: from the configuration, else
     /// $XDG_CACHE_HOME/store/pool if files there can be linked to the destination, else .store-pool-UID in
     /// the highest directory of the destination's mount that may be written]
-    #[arg(long, value_name = "DIR", env = "STORE_POOL", hide_env_values = true)]
+    #[arg(long, value_name = "DIR", env = "STORE_POOL", hide_env_values = true, value_parser = home::path())]
     pub(crate) pool: Option<PathBuf>,
 
     /// Most bytes that the pool may take, like 500GB; files that trees share are not counted as free
@@ -101,7 +101,7 @@ pub(crate) fn known(named: Option<&Path>, config: &config::Pool) -> Vec<Result<P
 /// The pools that files of `source` may be linked from: known pools, and those near `source`. Pools that cannot be
 /// opened are skipped.
 pub(crate) fn of_source(source: &Path, config: &config::Pool) -> Vec<Arc<Pool>> {
-    let named = std::env::var_os("STORE_POOL").map(PathBuf::from);
+    let named = std::env::var_os("STORE_POOL").map(|path| home::path_at_home(path.into()));
     let named = named.filter(|path| !path.as_os_str().is_empty());
     let mut found: Vec<Pool> = known(None, config).into_iter().flatten().collect();
     let name = format!(".store-pool-{}", rustix::process::getuid().as_raw());

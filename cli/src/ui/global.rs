@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::ui::human;
+use crate::ui::{home, human};
 
 /// Options of every verb.
 #[derive(Args)]
@@ -17,7 +17,8 @@ pub(crate) struct Global {
         global = true,
         value_name = "URL",
         env = "STORE_URL",
-        hide_env_values = true
+        hide_env_values = true,
+        value_parser = home::place()
     )]
     pub(crate) store: Option<OsString>,
 

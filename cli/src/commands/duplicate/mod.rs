@@ -12,6 +12,7 @@ use crate::config::clusters::{HERE, Label};
 use crate::context::Context;
 use crate::context::schedule::{Unattended, Unit};
 use crate::transfer::{How, Side, Transfer};
+use crate::ui::home;
 
 /// Copy refs from one store to another; only missing chunks are sent
 ///
@@ -33,11 +34,11 @@ pub(crate) struct Args {
     refs: Vec<OsString>,
 
     /// The source: a cluster, a directory or a URL; `here`: the store that other verbs use
-    #[arg(long, value_name = "STORE", required_unless_present_any = ["job", "status"])]
+    #[arg(long, value_name = "STORE", required_unless_present_any = ["job", "status"], value_parser = home::text())]
     from: Option<String>,
 
     /// The destination: a cluster, a directory or a URL, or `here`
-    #[arg(long, value_name = "STORE", required_unless_present_any = ["job", "status"])]
+    #[arg(long, value_name = "STORE", required_unless_present_any = ["job", "status"], value_parser = home::text())]
     to: Option<String>,
 
     /// Drop what only the destination has: versions of these refs, and refs of these namespaces. Pinned versions stay,
