@@ -88,7 +88,7 @@ fn what_clashes_is_named_and_a_deletion_that_is_not_done_ends_with_6() {
     check!(env, env.store(["save", "third"]), @"
     exit code: 6
     --- stdout
-    project/demo/cache: unchanged, still @3 (@[VERSION-ID]): 0 added, 0 changed, 1 removed, merged into @3, 1 conflict in [SECS]
+    project/demo/cache: unchanged, still @3 (@[VERSION-ID]): 0 added, 0 changed, 1 removed in the directory, none of which changes the ref, 1 conflict in [SECS]
     third: 2 files, 8 B; read [SIZE], new 0 B, stored [SIZE]
     --- stderr
     conflict: b: deleted here, changed in @3; theirs stays

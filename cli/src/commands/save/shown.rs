@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use store::Counts;
+
 use super::outcome::SaveOutcome;
 use crate::ui::{human, names};
 
@@ -24,6 +26,9 @@ impl fmt::Display for SaveOutcome {
             human::count(self.saved.counts.removed),
         )?;
         match (self.saved.base, self.saved.onto) {
+            _ if self.unchanged && self.saved.counts != Counts::default() => {
+                write!(out, " in the directory, none of which changes the ref")?;
+            }
             (base, Some(onto)) if base != Some(onto) => write!(out, ", merged into @{onto}")?,
             _ => {}
         }
