@@ -84,16 +84,15 @@ impl State {
 
     /// Returns the head of a ref with a live version.
     fn live_head(&self, name: &RefName) -> Result<RefHead> {
-        let what = match self.refs.head(name)? {
-            None => format!("{name}: no such ref"),
-            Some(head) if head.live == 0 => {
-                let last = head.last;
-                format!("{name}: the ref was removed (last version: {last})")
-            }
+        let (what, hint) = match self.refs.head(name)? {
+            None => (format!("{name}: no such ref"), self.instead_of(name)?),
+            Some(head) if head.live == 0 => (
+                format!("{name}: the ref was removed (last version: {})", head.last),
+                Remedy::undo(name),
+            ),
             Some(head) => return Ok(head),
         };
         let error = Error::not_found(what).of_missing(name.as_str());
-        let hint = self.instead_of(name)?;
         Err(self.not_found(error, || hint))
     }
 
@@ -128,6 +127,10 @@ impl State {
     /// The error for a namespace without a live version.
     pub fn no_namespace(&self, namespace: &Namespace) -> Error {
         let error = Error::not_found(format!("{namespace}: no such namespace"));
+        // All that it had was removed.
+        if self.refs.heads(Some(namespace)).next().is_some() {
+            return self.not_found(error, || Remedy::undo(namespace));
+        }
         let known = self.refs.sums().keys().map(Namespace::as_str);
         let near = nearest(namespace.as_str(), known).map(str::to_owned);
         let hint = near.map_or(Remedy::ListNamespaces, |near| Remedy::NearNamespace {
@@ -213,13 +216,12 @@ impl State {
             return Ok((number, version));
         }
         let error = Error::not_found(format!("{name}@{number}: no such version"));
-        let hint = Remedy::ListVersions {
-            name: name.to_string(),
-        };
-        Err(match number <= head.last {
+        Err(match (1..=head.last).contains(&number) {
             // The number is used up: the version cannot be in the damaged part of the log.
-            true => error.hint(hint),
-            false => self.not_found(error, || hint),
+            true => error.hint(Remedy::undo(format_args!("{name}@{number}"))),
+            false => self.not_found(error, || Remedy::ListVersions {
+                name: name.to_string(),
+            }),
         })
     }
 }

@@ -85,6 +85,11 @@ remedies! {
         "restore the log of {url} from a copy of the store; or a repair that accepts the loss continues with the versions that the log has, and what was put since is lost";
 
     // What exists.
+    /// What was named was removed.
+    Undo {
+        /// A ref, a version or a namespace.
+        what: String,
+    } => "as long as its bytes are there, {what} can be brought back";
     /// Nothing that was named exists.
     List => "list what there is";
     /// The last removal took paths of a ref, and made a version without them.
@@ -378,6 +383,14 @@ impl fmt::Display for Note {
             Some(remedy) => write!(out, "; {remedy}"),
             None => Ok(()),
         }
+    }
+}
+
+impl Remedy {
+    /// What was removed can be brought back.
+    pub(crate) fn undo(what: impl fmt::Display) -> Self {
+        let what = what.to_string();
+        Self::Undo { what }
     }
 }
 

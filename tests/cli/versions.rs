@@ -88,7 +88,7 @@ fn one_version_is_dropped_or_all_of_them() {
     --- stdout
     --- stderr
     error: project/demo/data@2: no such version
-    hint: list them with `store history project/demo/data`
+    hint: `store undo project/demo/data@2` brings it back, as long as its bytes are there; `store history project/demo/data` lists the others
     ");
     check!(env, env.store(["--json", "rm", "project/demo/data"]), @r#"
     exit code: 0
@@ -101,7 +101,7 @@ fn one_version_is_dropped_or_all_of_them() {
     --- stdout
     --- stderr
     error: project/demo/data: the ref was removed (last version: 3)
-    hint: list what there is with `store ls project/demo`
+    hint: `store undo project/demo/data` brings it back, as long as its bytes are there
     ");
     assert_eq!(left(&env, "project/demo/more/data"), [1]);
 }
@@ -150,7 +150,7 @@ fn a_pinned_version_is_not_dropped() {
     --- stdout
     --- stderr
     error: project/demo/data: the ref was removed (last version: 3)
-    hint: list what there is with `store ls project/demo`
+    hint: `store undo project/demo/data` brings it back, as long as its bytes are there
     ");
     check!(env, env.store(["pin", "project/demo/more/data:path"]), @"
     exit code: 2

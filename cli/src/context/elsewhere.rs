@@ -41,7 +41,7 @@ pub(crate) fn hint(error: Error, context: &Context) -> Error {
 }
 
 /// Verbs in hints that work with a store.
-const VERBS: [&str; 20] = [
+const VERBS: [&str; 21] = [
     "diff",
     "du",
     "export",
@@ -60,6 +60,7 @@ const VERBS: [&str; 20] = [
     "rm",
     "save",
     "summarize",
+    "undo",
     "unpin",
     "verify",
 ];

@@ -258,6 +258,13 @@ fn pools(remedy: &Remedy) -> Option<&'static str> {
 
 fn listings(remedy: &Remedy) -> Option<String> {
     Some(match remedy {
+        Remedy::Undo { what } => {
+            let others = match what.split_once('@') {
+                Some((name, _)) => format!("; `store history {name}` lists the others"),
+                None => String::new(),
+            };
+            format!("`store undo {what}` brings it back, as long as its bytes are there{others}")
+        }
         Remedy::List => "list what there is with `store ls`".to_owned(),
         Remedy::ListBelow { place } => format!("list what there is with `store ls {place}`"),
         Remedy::ListDirectory { place } => format!("`store ls {place}` lists it"),
