@@ -423,3 +423,29 @@ fn what_a_dead_process_was_writing_goes_at_once() {
     env.ok(["gc", "--grace", "0", "--min-age", "0"]);
     assert!(!open.exists());
 }
+
+/// A typing mistake in the pattern would keep everything, for ever.
+#[test]
+fn a_pattern_of_refs_that_matches_none_is_partly_done() {
+    let env = dropped();
+    let asked =
+        |words: &[&str]| env.store([&["gc", "--grace", "0", "--min-age", "0"], words].concat());
+    let refused = asked(&["--refs", "project/dmeo"]);
+    assert_eq!(refused.code, Some(2), "{refused}");
+    assert!(refused.stderr.contains("expected a rule"), "{refused}");
+    let partly = asked(&["--refs", "project/dmeo", "--keep-last", "1", "--json"]);
+    assert_eq!(partly.code, Some(6), "{partly}");
+    assert!(
+        partly
+            .stderr
+            .contains("--refs project/dmeo: matches no ref"),
+        "{partly}"
+    );
+    let report = parsed(std::str::from_utf8(&partly.stdout).unwrap());
+    assert!(report["condemned_bytes"].as_u64() > Some(0), "{report}");
+    // What there was is no mistake.
+    for known in ["project/demo", "project/demo/b", "project/*"] {
+        let done = asked(&["--refs", known, "--keep-last", "1"]);
+        assert_eq!(done.code, Some(0), "{done}");
+    }
+}

@@ -10,7 +10,7 @@ use gc::Options;
 use gc::policy::{Given, Pattern, Policy, Rules, Scope};
 use gc::{Request, collect};
 use jiff::Timestamp;
-use store::{Error, Result};
+use store::{Error, Result, Store};
 
 use self::report::ShownReport;
 use crate::config::{self, Config};
@@ -19,10 +19,15 @@ use crate::context::schedule::{Unattended, Unit};
 use crate::host::lock::Lock;
 use crate::ui::{failure, human};
 
+/// The pattern that matches every ref.
+const EVERY_REF: &str = "*";
+
 /// Reclaim space that no version needs
 ///
 /// Safe at any time, beside puts, gets and other collectors. What was found to be garbage is condemned by an entry in
 /// the log and deleted after --grace, often by the next run; packs that are little used are copied into new ones.
+///
+/// If --refs matches no ref that is there or was, all else is collected, and the exit code is 6.
 ///
 /// Without rules, every version is kept except those whose --ttl is over. Pinned versions survive every rule. The
 /// newest version of each ref survives everything but the end of its --ttl, unless --may-drop-newest is given. Rules
@@ -61,7 +66,7 @@ pub(crate) struct Args {
 #[command(next_help_heading = "Retention (a version that any rule keeps is kept)")]
 struct Retention {
     /// The refs that these rules are for, like 'project/*'; the configuration decides about others
-    #[arg(long, value_name = "PATTERN", default_value = "*")]
+    #[arg(long, value_name = "PATTERN", default_value = EVERY_REF)]
     refs: String,
 
     /// Keep the newest N versions of each ref
@@ -124,6 +129,44 @@ struct Limits {
     time_limit: Option<Duration>,
 }
 
+impl Retention {
+    fn rules(&self) -> Rules {
+        Rules {
+            keep_last: self.keep_last,
+            keep_within_secs: self.keep_within.map(|time| time.as_secs()),
+            keep_daily: self.keep_daily,
+            keep_weekly: self.keep_weekly,
+            keep_monthly: self.keep_monthly,
+        }
+    }
+
+    /// Refuses a pattern without rules, which would say nothing.
+    fn check(&self) -> Result<()> {
+        match self.refs == EVERY_REF || !self.rules().is_empty() {
+            true => Ok(()),
+            false => Err(Error::invalid(format!(
+                "--refs {}: expected a rule for these refs, found none",
+                self.refs
+            ))
+            .hint("add --keep-last, --keep-within, --keep-daily, --keep-weekly or --keep-monthly")),
+        }
+    }
+
+    /// Whether the pattern matches a ref that is there, or was: only what nobody ever had is a mistake.
+    fn is_for_some(&self, store: &Store) -> Result<bool> {
+        if self.refs == EVERY_REF {
+            return Ok(true);
+        }
+        let pattern = Pattern::new(self.refs.clone());
+        for found in store.state()?.refs.heads(None) {
+            if pattern.matches(&found?.0) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let file = args.metrics_file.as_ref().filter(|_| !args.dry_run);
     file.map_or(Ok(()), |file| crate::host::metrics::check(file))?;
@@ -136,6 +179,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 }
 
 fn collected(args: &Args, context: &Context) -> Result<()> {
+    args.retention.check()?;
     let (store, prune) = context.open_for_gc()?;
     if prune.url().starts_with("bundle:") {
         let message = format!(
@@ -162,11 +206,20 @@ fn collected(args: &Args, context: &Context) -> Result<()> {
         Err(running) => return context.out.report(&running),
     };
     let request = request(args, context.config(), store.host().memory_bytes);
+    let is_for_some = args.retention.is_for_some(&store)?;
     let report = collect(&store, prune.as_ref(), &request)?;
     if let Some(file) = args.metrics_file.as_ref().filter(|_| !args.dry_run) {
         metrics::write(file, store.format().id, &report)?;
     }
-    context.out.report(&ShownReport(report))
+    context.out.report(&ShownReport(report))?;
+    match is_for_some {
+        true => Ok(()),
+        false => Err(Error::partial(format!(
+            "--refs {}: matches no ref, so its rules dropped nothing; all else was collected",
+            args.retention.refs
+        ))
+        .hint("write a ref or a namespace, where `*` stands for any text; `store ls` lists what there is")),
+    }
 }
 
 /// The request of a run without options, as a dry run.
@@ -212,13 +265,7 @@ fn request(args: &Args, config: &Config, memory_bytes: u64) -> Request {
 /// configuration's.
 fn policy(args: &Args, config: &Config) -> Policy {
     let given = &args.retention;
-    let rules = Rules {
-        keep_last: given.keep_last,
-        keep_within_secs: given.keep_within.map(|time| time.as_secs()),
-        keep_daily: given.keep_daily,
-        keep_weekly: given.keep_weekly,
-        keep_monthly: given.keep_monthly,
-    };
+    let rules = given.rules();
     let configured = config.policy();
     Policy {
         scopes: configured.keep,
