@@ -312,3 +312,29 @@ fn a_version_behind_the_path_is_answered_with_the_one_before_it() {
     env.ok(["put", "dir", "project/demo/data"]);
     assert_eq!(env.ok(["cat", "project/demo/data:file@1"]), "odd");
 }
+
+/// Globs match any bytes, and are text themselves.
+#[test]
+fn a_glob_that_is_no_text_is_named() {
+    use std::os::unix::ffi::OsStrExt;
+    let env = environment!();
+    let bytes = |bytes: &'static [u8]| std::ffi::OsStr::from_bytes(bytes);
+    let name = bytes(b"dir/caf\xe9");
+    std::fs::create_dir(env.path("dir")).unwrap();
+    std::fs::write(env.path(name), "x").unwrap();
+    env.write("dir/other", "y");
+    env.ok(["put", "dir", "project/demo/data"]);
+    let words = ["get", "project/demo/data", "out", "--include"].map(|word| bytes(word.as_bytes()));
+    check!(env, env.store([&words[..], &[bytes(b"caf\xe9")]].concat()), @r#"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: expected text in UTF-8, found "caf\xe9"
+
+      tip: in a glob, `?` stands for each byte that is not UTF-8; paths and REF:PATH may hold any bytes
+    "#);
+    env.ok([&words[..], &[bytes(b"caf?")]].concat());
+    assert!(env.path(bytes(b"out/caf\xe9")).exists() && !env.path("out/other").exists());
+    env.ok(["rm", "project/demo/data", "--glob", "caf?", "--yes"]);
+    assert!(!env.ok(["ls", "-r", "project/demo/data"]).contains("caf"));
+}

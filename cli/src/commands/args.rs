@@ -1,7 +1,9 @@
 //! The whole command line: verbs in groups, options of all verbs, and the end of every `--help`.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
 
 use crate::commands::{Command, examples, groups, guides};
@@ -72,8 +74,25 @@ pub(crate) fn command() -> clap::Command {
 pub(crate) fn parse() -> Result<Cli, clap::Error> {
     let mut command = command();
     let matches = command.try_get_matches_from_mut(words());
-    let matches = matches.map_err(|error| suggest::better(error, &command))?;
+    let matches = matches.map_err(|error| match error.kind() {
+        ErrorKind::InvalidUtf8 => not_text(&words()),
+        _ => suggest::better(error, &command),
+    })?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// The error for words that are not UTF-8 where a text is expected.
+fn not_text(words: &[OsString]) -> clap::Error {
+    let found = words.iter().filter(|word| word.to_str().is_none());
+    let found: Vec<String> = found
+        .map(|word| format!("\"{}\"", word.as_bytes().escape_ascii()))
+        .collect();
+    let message = format!(
+        "expected text in UTF-8, found {}\n\n  tip: in a glob, `?` stands for each byte that is not UTF-8; paths and \
+         REF:PATH may hold any bytes\n",
+        found.join(" and ")
+    );
+    clap::Error::raw(ErrorKind::InvalidUtf8, message)
 }
 
 /// The options of all verbs from the environment, with `store` if it is given.
