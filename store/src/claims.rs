@@ -99,8 +99,10 @@ impl Claims {
         let Some(newest) = self.newest()? else {
             return self.take(1, now);
         };
-        let known = self.sight.take().filter(|seen| seen.number == newest);
-        let is_waited_for = known.is_some();
+        let known = self.sight.take();
+        // Who waited for an earlier claim waits for the later ones too: they were taken meanwhile.
+        let is_waited_for = known.as_ref().is_some_and(|seen| seen.number <= newest);
+        let known = known.filter(|seen| seen.number == newest);
         let holder = match known.as_ref().and_then(|seen| seen.holder.clone()) {
             Some(holder) => Some(holder),
             None => self

@@ -107,6 +107,23 @@ fn a_failure_is_told_to_those_who_waited_and_tried_again_by_those_who_come() {
     assert_eq!(mine(late.look(at(0)).unwrap()).number, 2);
 }
 
+/// Others may have tried again and failed since the last look.
+#[test]
+fn a_failure_of_a_later_claim_is_told_to_who_waited_for_an_earlier_one() {
+    let (store, mut one, mut waiting) = two();
+    let claim = mine(one.look(at(0)).unwrap());
+    is_held(&waiting.look(at(0)).unwrap());
+    claim.end(Ended::failed("exit code 3")).unwrap();
+    let mut late = Claims::new(&store, KEY, PATIENCE).unwrap();
+    let claim = mine(late.look(at(1)).unwrap());
+    claim.end(Ended::failed("exit code 4")).unwrap();
+    let look = waiting.look(at(2)).unwrap();
+    assert!(
+        matches!(&look, Look::Failed { said, .. } if said == "exit code 4"),
+        "{look:?}"
+    );
+}
+
 #[test]
 fn of_two_who_take_over_at_once_one_does() {
     let (store, mut one, mut other) = two();

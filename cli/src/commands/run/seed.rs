@@ -17,8 +17,9 @@ use crate::ui::{failure, human, names};
 
 /// Names the directory for the script's result.
 const VARIABLE: &str = "STORE_SEED_DIR";
-/// Exit codes from here on mean that a signal ended the script.
+/// A signal that ended the script, and the number of the last one: the exit code is their sum.
 const SIGNALLED: u8 = 128;
+const SIGNALS: u8 = 64;
 
 /// The JSON form of the report.
 #[derive(Serialize)]
@@ -128,15 +129,16 @@ impl Seeder<'_> {
             is_asked |= asked.is_some();
         });
         if ended.code != 0 {
-            let how = match is_asked || ended.code >= SIGNALLED {
+            let signal = signal_of(ended.code);
+            let how = match is_asked || signal.is_some() {
                 true => Ended::Left,
                 false => Ended::failed(&format!("exit code {}", ended.code)),
             };
             self.end(beating, how);
             self.context.end_with(ended.code);
-            let how = match ended.code.checked_sub(SIGNALLED) {
-                Some(signal @ 1..=64) => format!("was ended by signal {signal}"),
-                _ => format!("failed with exit code {}", ended.code),
+            let how = match signal {
+                Some(signal) => format!("was ended by signal {signal}"),
+                None => format!("failed with exit code {}", ended.code),
             };
             self.context.out.warning(format_args!(
                 "error: {}: not made: the script {how}; nothing was published",
@@ -287,6 +289,12 @@ impl Seeder<'_> {
             secs: self.began.elapsed().as_secs_f64(),
         });
     }
+}
+
+/// The signal that ended a script, if one did; 255, with which many scripts fail, is none.
+fn signal_of(code: u8) -> Option<u8> {
+    let signal = code.checked_sub(SIGNALLED)?;
+    (1..=SIGNALS).contains(&signal).then_some(signal)
 }
 
 /// Whether other hosts would fail with the same error.
