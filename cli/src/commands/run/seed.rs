@@ -129,25 +129,7 @@ impl Seeder<'_> {
             is_asked |= asked.is_some();
         });
         if ended.code != 0 {
-            let signal = signal_of(ended.code);
-            let how = match is_asked || signal.is_some() {
-                true => Ended::Left,
-                false => Ended::failed(&format!("exit code {}", ended.code)),
-            };
-            self.end(beating, how);
-            self.context.end_with(ended.code);
-            let how = match signal {
-                Some(signal) => format!("was ended by signal {signal}"),
-                None => format!("failed with exit code {}", ended.code),
-            };
-            self.context.out.warning(format_args!(
-                "error: {}: not made: the script {how}; nothing was published",
-                self.target
-            ));
-            if let Some(error) = ended.error {
-                let told = failure::one_line(&error);
-                self.context.out.warning(format_args!("error: {told}"));
-            }
+            self.end_failed(beating, ended, is_asked);
             return Ok(());
         }
         let left = self.check_left(dir.path());
@@ -196,6 +178,29 @@ impl Seeder<'_> {
         }
         self.tell(version, id, is_own);
         Ok(())
+    }
+
+    /// Tells the others and the user that the script failed, and ends with its exit code.
+    fn end_failed(&self, beating: Beating, ended: child::Ended, is_asked: bool) {
+        let signal = signal_of(ended.code);
+        let how = match is_asked || signal.is_some() {
+            true => Ended::Left,
+            false => Ended::failed(&format!("exit code {}", ended.code)),
+        };
+        self.end(beating, how);
+        self.context.end_with(ended.code);
+        let how = match signal {
+            Some(signal) => format!("was ended by signal {signal}"),
+            None => format!("failed with exit code {}", ended.code),
+        };
+        self.context.out.warning(format_args!(
+            "error: {}: not made: the script {how}; nothing was published",
+            self.target
+        ));
+        if let Some(error) = ended.error {
+            let told = failure::one_line(&error);
+            self.context.out.warning(format_args!("error: {told}"));
+        }
     }
 
     /// An empty directory, which is removed after it was published.
