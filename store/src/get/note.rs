@@ -28,7 +28,7 @@ impl Note {
 }
 
 /// The random part of a room's name.
-pub(super) fn nonce(room: &[u8]) -> &[u8] {
+fn nonce(room: &[u8]) -> &[u8] {
     room.strip_prefix(PREFIX.as_bytes()).unwrap_or_default()
 }
 

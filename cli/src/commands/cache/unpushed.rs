@@ -126,7 +126,7 @@ pub(crate) fn is_any(noted: &Pending, of: &OfCompiles) -> bool {
     Profile::load(&of.profile).map_or(true, |profile| complete(dir, &profile) > 0)
 }
 
-/// Pushes and reports. It is on the list until the push has ended.
+/// Pushes with an entry on the list, and reports.
 pub(super) fn push_noted(
     root: &Path,
     target: &RefName,
