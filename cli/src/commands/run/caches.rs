@@ -286,7 +286,7 @@ impl Cache {
             Some(_) => not_started(error),
             None => error.hint(format!(
                 "the command was not started: name another directory with --base, or save what is there first: \
-                 `store save {dir} {} --base 0`",
+                 `store save {dir} {} --base N`, with the version that it was made from, or 0 if it is from none",
                 self.name
             )),
         })
