@@ -138,7 +138,7 @@ fn damaged_cut_and_other_files_are_told() {
     env.write("text.bundle", "somebody's notes");
     expect("text.bundle", 2, "expected a bundle");
     env.write("empty.bundle", "");
-    expect("empty.bundle", 2, "expected a bundle");
+    expect("empty.bundle", 4, "too short");
     expect("none.bundle", 3, "none.bundle");
     let refused = env.store(["export", "text.bundle", "project/demo/data"]);
     assert_eq!(refused.code, Some(5), "{}", refused.stderr);

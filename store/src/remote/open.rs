@@ -147,6 +147,7 @@ mod tests {
     #[test]
     fn a_file_is_no_store() {
         let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "somebody's notes").unwrap();
         for options in [Options::default(), create()] {
             let error = open(file.path().to_str().unwrap(), &options).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:?}");

@@ -33,11 +33,12 @@ pub(super) fn make(path: &Path) -> io::Result<Option<(u64, u64)>> {
     Ok(made)
 }
 
-/// Whether the file begins like a bundle. A file that ends before its magic does is a bundle that was cut.
+/// Whether the file begins like a bundle. A file that ends before its magic does, even an empty
+/// one, is a bundle that was cut.
 pub(super) fn begins_as_one(file: &File) -> io::Result<bool> {
     let mut magic = [0; BUNDLE_MAGIC.len()];
     let read = read_up_to(file, &mut magic)?;
-    Ok(read > 0 && BUNDLE_MAGIC.starts_with(magic.get(..read).unwrap_or_default()))
+    Ok(BUNDLE_MAGIC.starts_with(magic.get(..read).unwrap_or_default()))
 }
 
 pub(super) fn read_up_to(file: &File, bytes: &mut [u8]) -> io::Result<usize> {
