@@ -80,7 +80,7 @@ fn long_passes_beside_collectors_lose_nothing_in_any_order() {
                 let _last = Last(&seeds);
                 loop {
                     let seed = seeds.fetch_add(1, Ordering::Relaxed);
-                    if seed >= effort(60, 4000) {
+                    if seed >= effort(60, 2000) {
                         break;
                     }
                     run(&world, &from, seed, &seen);

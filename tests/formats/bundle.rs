@@ -118,13 +118,18 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The message without the path of the bundle.
+/// The message without the path of the bundle. What is none has no URL of one.
 pub(crate) fn without_place(said: &str) -> String {
-    match said.split_once("bundle:/") {
-        None => said.to_owned(),
-        Some((before, rest)) => {
-            let (_, behind) = rest.split_once(": ").unwrap();
-            format!("{before}bundle:FILE: {behind}")
+    let Some((kind, message)) = said.split_once(": ") else {
+        return said.to_owned();
+    };
+    for (begins, named) in [("bundle:/", "bundle:FILE"), ("/", "FILE")] {
+        if let Some((_, behind)) = message
+            .strip_prefix(begins)
+            .and_then(|rest| rest.split_once(": "))
+        {
+            return format!("{kind}: {named}: {behind}");
         }
     }
+    said.to_owned()
 }
