@@ -134,8 +134,16 @@ papers() {
     done
     bash -c 'source "$1" && complete -p store' complete "$1/bash-completion/completions/store" >/dev/null ||
         fail "bash does not take the completions"
-    grep -q materialize "$1/$3/_store" || fail "zsh's completions know no verbs"
-    grep -q materialize "$1/fish/vendor_completions.d/store.fish" || fail "fish's completions know no verbs"
+    # Their scripts ask the command what may follow.
+    asks "$1/$3/_store" zsh
+    asks "$1/fish/vendor_completions.d/store.fish" fish
+}
+
+# asks SCRIPT SHELL: the completions of the shell ask the command, which knows the verbs.
+asks() {
+    grep -q "STORE_COMPLETE=\"\{0,1\}$2" "$1" || fail "$2's completions do not ask the command"
+    STORE_COMPLETE=$2 _CLAP_COMPLETE_INDEX=1 _CLAP_IFS=$'\n' "$release/store" -- store mat >"$work/known" 2>&1
+    grep -q '^materialize' "$work/known" || fail "$2's completions know no verbs: $(cat "$work/known")"
 }
 
 binary
