@@ -188,6 +188,15 @@ remedies! {
     StoreSetBack => "restore the newest copy of the store, or say what the directory was made from";
     /// The tree is a mix of versions.
     MaterializeFirst => "materialize the ref there again, which keeps what a job changed; then save it";
+    /// The note of what was saved of a tree is lost.
+    MaterializeSaved {
+        /// The ref.
+        name: String,
+        /// The version that was saved.
+        version: u64,
+        /// The tree.
+        dir: String,
+    } => "materialize {name}@{version} in {dir}, which keeps what a job changed since; then save it";
     /// Only directories are saved.
     PutInstead => "put the file";
     /// All files of the directory are gone.

@@ -249,6 +249,10 @@ fn words_in_the_wrong_order_are_answered_with_the_right_one() {
             "store get project/demo/data ./none",
         ),
         (
+            &["get", "none", "project/demo/data"],
+            "store get project/demo/data none",
+        ),
+        (
             &["materialize", "dir", "project/demo/data"],
             "store materialize project/demo/data dir",
         ),

@@ -292,6 +292,23 @@ fn an_undo_says_the_way_back_from_paths_that_were_taken() {
     assert!(again.contains("cache@3 is there by its content"), "{again}");
 }
 
+/// What was put after the removal stays the newest, also if it is what was there before.
+#[test]
+fn an_undo_does_not_take_a_later_version_for_an_older_one_of_the_same_content() {
+    let env = site();
+    for number in 2..=3 {
+        env.write("in/number", number.to_string());
+        env.ok(["put", "in", REF]);
+    }
+    env.ok(["rm", REF, "--yes"]);
+    env.write("in/number", "2");
+    env.ok(["put", "in", REF]);
+    let back = env.ok(["undo"]);
+    assert!(back.contains("cache@2 is there by its content"), "{back}");
+    assert!(back.contains("cache@4 stays the newest"), "{back}");
+    assert_eq!(env.ok(["cat", &format!("{REF}:number")]), "2");
+}
+
 #[test]
 fn what_was_dropped_last_comes_back_and_the_newest_stays_the_newest() {
     let env = site();

@@ -161,3 +161,75 @@ fn what_was_saved_stays_saved_when_links_become_files() {
     assert!(now.contains(&"y=theirs".to_owned()), "{now:?}");
     assert!(!now.iter().any(|file| file.starts_with("new")), "{now:?}");
 }
+
+/// The tree itself says that it was saved, in case the pool's note of that cannot be written or is lost.
+#[test]
+fn a_tree_that_was_saved_is_not_merged_from_an_older_version() {
+    for keep in [0, 1] {
+        let env = site();
+        env.ok(["materialize", REF, "job"]);
+        let saved = env.path("home/.cache/store/pool/saved");
+        env.write("job/first", "1");
+        env.ok(["save", "job"]);
+        let copy = env.path("copy");
+        fs::create_dir(&copy).unwrap();
+        let copied = std::process::Command::new("cp")
+            .arg("-a")
+            .args([&saved, &copy])
+            .status();
+        assert!(copied.unwrap().success());
+        env.write("job/second", "2");
+        env.ok(["save", "job"]);
+        env.ok(["get", REF, "other"]);
+        env.write("other/y", "theirs");
+        fs::remove_file(env.path("other/second")).unwrap();
+        env.ok(["put", "other", REF]);
+        fs::remove_dir_all(&saved).unwrap();
+        if keep == 1 {
+            fs::rename(copy.join("saved"), &saved).unwrap();
+        }
+        env.write("job/third", "3");
+        let refused = env.store(["save", "job", REF]);
+        assert_eq!(refused.code, Some(5), "{refused}");
+        let way = format!("`store materialize {REF}@3 job`");
+        assert!(refused.stderr.contains(&way), "{refused}");
+        env.ok(["materialize", &format!("{REF}@3"), "job"]);
+        env.ok(["save", "job"]);
+        assert_eq!(
+            newest(&env, REF),
+            ["first=1", "third=3", "y=theirs", "z=old"]
+        );
+    }
+}
+
+/// Whatever lies in the place of notes, a save ends.
+#[test]
+fn a_pipe_in_the_place_of_a_lock_holds_nothing_up() {
+    let env = site();
+    env.ok(["materialize", REF, "job"]);
+    env.write("job/new", "1");
+    env.ok(["save", "job"]);
+    let saved = env.path("home/.cache/store/pool/saved");
+    let locks = std::process::Command::new("sh")
+        .args([
+            "-c",
+            "for lock in \"$0\"/*/*/*.lock; do rm \"$lock\" && mkfifo \"$lock\"; done",
+        ])
+        .arg(&saved)
+        .status();
+    assert!(locks.unwrap().success());
+    env.write("job/more", "2");
+    let mut command = env.command(["save", "job"]);
+    let mut timed = std::process::Command::new("timeout");
+    timed.args(["-k", "1", "60"]).arg(command.get_program());
+    timed.args(command.get_args());
+    timed.envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    timed.current_dir(command.get_current_dir().unwrap());
+    drop(command.stdin(std::process::Stdio::null()));
+    let done: Finished = timed.output().unwrap().into();
+    assert_eq!(done.code, Some(0), "{done}");
+}

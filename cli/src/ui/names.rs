@@ -20,8 +20,11 @@ pub(crate) fn spec(text: &OsStr) -> Result<RefSpec> {
 pub(crate) fn spec_before(verb: &str, text: &OsStr, path: Option<&OsStr>) -> Result<RefSpec> {
     spec(text).map_err(|error| {
         let is_place = text.as_bytes().starts_with(b"/") || text.as_bytes().starts_with(b".");
-        let is_path = is_place || std::path::Path::new(text).symlink_metadata().is_ok();
-        match path.filter(|path| is_path && spec(path).is_ok()) {
+        let is_there = |path: &OsStr| std::path::Path::new(path).symlink_metadata().is_ok();
+        // A mistyped ref has slashes.
+        let is_word = !text.as_bytes().contains(&b'/');
+        let is_path = is_place || is_there(text);
+        match path.filter(|path| (is_path || is_word && !is_there(path)) && spec(path).is_ok()) {
             None => error,
             Some(path) => {
                 let (spec, path) = (path.to_string_lossy(), text.to_string_lossy());

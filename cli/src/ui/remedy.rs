@@ -296,6 +296,10 @@ fn with_names(remedy: &Remedy) -> Option<String> {
         Remedy::TookPaths { name, version } => format!(
             "{name}@{version} was made by that: while it is the newest version, `store rm {name}@{version}` takes it back; `store undo REF@N` brings back what was dropped before"
         ),
+        Remedy::MaterializeSaved { name, version, dir } => format!(
+            "run `store materialize {name}@{version} {}`, which keeps what a job changed since, then save it",
+            quoted(dir)
+        ),
         Remedy::RemoveAgain { name } => {
             format!("if nobody wants it, `store rm {name}` removes it once more")
         }

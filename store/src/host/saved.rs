@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::format::{Content, RefName, Time};
-use crate::host::disk;
 use crate::host::pool::list::{ListWriter, Thing, checksum};
 use crate::host::pool::{Inode, Known, Mark, Pool, PoolKey};
+use crate::host::{disk, trust};
 use crate::id::StoreId;
 
 /// Most bytes of a note that are read.
@@ -174,7 +174,9 @@ impl<'p> Notes<'p> {
     /// one records. The turn ends when it is dropped or the process ends. Without locks in the file system, there is no
     /// wait.
     pub(crate) fn turn(&self, check_stop: &dyn Fn() -> Result<()>) -> Result<Option<File>> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // Whatever lies there, this never waits.
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let dir = self.make_dir().ok();
         let opened = dir.and_then(|dir| fs::openat(dir, self.file("lock"), flags, MODE).ok());
         // If the disk is full or read-only, there is no lock, and no wait.
@@ -250,11 +252,12 @@ impl<'p> Notes<'p> {
 /// The mode of the files.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Opens a regular file for reading.
+/// Opens a regular file of this user for reading.
 fn open_regular(dir: &OwnedFd, name: &str) -> Option<File> {
     let file = disk::open_file(dir, name.as_bytes()).ok()?;
     let stat = fs::fstat(&file).ok()?;
-    (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile).then_some(file)
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    (is_file && stat.st_uid == trust::user()).then_some(file)
 }
 
 /// Lets `bytes` become the file `name`, durably.

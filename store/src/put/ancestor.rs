@@ -58,6 +58,11 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
             let known = note.as_ref().map(Note::known).or(marked
                 .filter(|mark| is_of(mark, reader.store(), request))
                 .map(Mark::known));
+            if let (Some(known), Some((pool, mark))) = (&known, &mark)
+                && is_of(mark, reader.store(), request)
+            {
+                check_noted(pool, mark, known.version, request)?;
+            }
             if let Some(known) = known {
                 (reader.store()).check_had(state, &request.target, known, root)?;
             }
@@ -121,6 +126,20 @@ pub(super) fn made(store: &Store, request: &PutRequest) -> Option<Made> {
     let root = super::scan::resolved(&request.source).ok()?;
     let (_, mark) = marked(&request.pools, &root)?;
     is_of(&mark, store, request).then(|| Made::from(&mark))
+}
+
+/// Writes down in the source that it was saved to the ref that it was made from. If the note of the save cannot be
+/// written or is lost, the next save is refused instead of merged from the version of the mark.
+pub(super) fn note_saved(store: &Store, request: &PutRequest, made: Option<&Made>, version: u64) {
+    let Ok(root) = super::scan::resolved(&request.source) else {
+        return;
+    };
+    if let Some((pool, mark)) = marked(&request.pools, &root)
+        && is_of(&mark, store, request)
+        && made == Some(&Made::from(&mark))
+    {
+        pool.note_saved(&mark, version);
+    }
 }
 
 /// The paths of the source of which nobody knows whether a version or a job made them: the record of its tree was lost.
@@ -218,6 +237,24 @@ fn check_settled(mark: &Mark) -> Result<()> {
         mark.path().display()
     ))
     .hint(Remedy::MaterializeFirst))
+}
+
+/// Checks that a tree was not saved after the version `known` that this host knows it to be of: merged from that one, what
+/// others changed or removed since the last save would come back.
+fn check_noted(pool: &Pool, mark: &Mark, known: u64, request: &PutRequest) -> Result<()> {
+    let saved = pool.saved_since(mark).filter(|saved| *saved > known);
+    let Some(version) = saved else {
+        return Ok(());
+    };
+    let (dir, name) = (request.source.display(), &request.target);
+    Err(Error::conflict(format!(
+        "{dir}: was saved as {name}@{version}, and this host knows only what it was as @{known}"
+    ))
+    .hint(Remedy::MaterializeSaved {
+        name: name.to_string(),
+        version,
+        dir: dir.to_string(),
+    }))
 }
 
 fn unknown(request: &PutRequest) -> Error {

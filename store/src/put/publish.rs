@@ -300,11 +300,14 @@ fn remember(store: &Store, request: &PutRequest, version: u64, built: &mut Built
     let root = request.source.canonicalize().unwrap_or_default();
     let notes = save::notes(store, request, &root);
     match (notes, built.listing.take(), made) {
-        (Some(notes), Some(listing), Some(made)) => notes.write(
-            listing,
-            (&request.target, version, content),
-            (content, Some(made)),
-        ),
+        (Some(notes), Some(listing), Some(made)) => {
+            save::note_saved(store, request, Some(&made), version);
+            notes.write(
+                listing,
+                (&request.target, version, content),
+                (content, Some(made)),
+            )
+        }
         _ => Ok(()),
     }
 }

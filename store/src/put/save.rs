@@ -3,7 +3,7 @@
 //! The bytes are stored before that. If another commit was faster, only metadata is merged again, with that commit's
 //! version: the entry is added to exactly the version that was merged.
 
-use super::ancestor::{Base, notes};
+use super::ancestor::{Base, note_saved, notes};
 use super::graft::graft;
 use super::messages::Built;
 use super::publish::{PutSession, refused_room};
@@ -330,6 +330,7 @@ impl PutSession<'_> {
         let request = self.request();
         let slow =
             |error: Error| Note::from(format!("{error}: the next save from here takes longer"));
+        note_saved(self.store(), request, base.made.as_ref(), number);
         let mut root = *built.root.content();
         if leaves_out && let Some(known) = base.root {
             match graft(self.store(), request, (&built.root, &known), reader) {
@@ -351,9 +352,20 @@ impl PutSession<'_> {
         if let (Some(notes), Some(listing)) = (kept, built.listing.take()) {
             let what = (root, base.made.clone());
             let written = notes.write(listing, (&request.target, number, tree), what);
-            report.notes.extend(written.err().map(slow));
+            report
+                .notes
+                .extend(written.err().map(|error| forgotten(error, base)));
         }
     }
+}
+
+/// The note that what was saved could not be written down.
+fn forgotten(error: Error, base: &Base) -> Note {
+    let next = match &base.made {
+        Some(_) => "the next save from here is refused until the tree is materialized again",
+        None => "the next save from here has to be told its base",
+    };
+    Note::from(format!("{error}: {next}"))
 }
 
 /// The side objects of the version: its times, and what the newest version kept of its entries.

@@ -183,8 +183,10 @@ fn on_top(
             own.push(was.version(name, Some(*number))?);
         }
         let is_own = |version: &Version| own.iter().any(|(_, one)| is_same(one, version));
+        // What has the same content and was put since is another version, which counts as what it is.
+        let is_back = |version: &Version| is_own(version) && state.was(name, version).is_some();
         let live = state.versions(name)?;
-        let others = live.iter().filter(|(_, version)| !is_own(version));
+        let others = live.iter().filter(|(_, version)| !is_back(version));
         let others =
             others.map(|(number, version)| (state.ranked(name, *number, version), version));
         let own = own.iter();

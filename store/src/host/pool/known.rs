@@ -7,7 +7,7 @@ use rustix::fs::{self, Mode};
 use rustix::io::Errno;
 
 use super::trees::mark_name;
-use super::{Mark, Pool, disk};
+use super::{Mark, Pool, disk, proof, trust};
 use crate::error::Result;
 use crate::format::{Content, RefSpec};
 use crate::id::StoreId;
@@ -35,9 +35,27 @@ impl Mark {
 impl Pool {
     /// The directory of the notes about saves of the tree at `path` to a store, if there is one.
     pub(crate) fn saved_dir(&self, path: &Path, store: StoreId) -> Option<OwnedFd> {
-        let saved = disk::open_dir(self.fd(), b"saved").ok()?;
-        let tree = disk::open_dir(saved, mark_name(path).as_bytes()).ok()?;
-        disk::open_dir(tree, store.to_string().as_bytes()).ok()
+        let opened = |above: &OwnedFd, name: &str| {
+            let dir = trust::open_own_in(above, name, self.path());
+            dir.ok().flatten()
+        };
+        let saved = opened(self.fd(), "saved")?;
+        let tree = opened(&saved, &mark_name(path))?;
+        opened(&tree, &store.to_string())
+    }
+
+    /// The version of its ref as which the tree of `mark` was saved since it was made, if one was written down in the
+    /// tree. If there is no note of that save, no earlier version is the base of the next one.
+    pub(crate) fn saved_since(&self, mark: &Mark) -> Option<u64> {
+        let record = mark.record.as_ref()?;
+        proof::saved_since(&mark.path(), record)
+    }
+
+    /// Writes that version down in the tree.
+    pub(crate) fn note_saved(&self, mark: &Mark, version: u64) {
+        if let Some(record) = &mark.record {
+            proof::note_saved(&mark.path(), record, version);
+        }
     }
 
     /// Makes that directory.

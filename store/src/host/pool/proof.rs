@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 
-use super::{POOL_TIME, trust};
+use super::{POOL_TIME, disk, trust};
 use crate::host::walk::Stat;
 use crate::id::CommitId;
 
@@ -19,6 +19,8 @@ use crate::id::CommitId;
 const ATTRIBUTE: &str = "user.store.nonce";
 /// The attribute of a tree that names the record of what was made in it.
 const RECORD: &str = "user.store.record";
+/// The attribute of a tree that was saved since: its record, and the version that the save made or found.
+const SAVED: &str = "user.store.saved";
 /// The symlink that holds the nonce in a room, and in a tree without attributes.
 pub(super) const LINK: &str = ".store-nonce";
 
@@ -74,8 +76,27 @@ pub(crate) fn stamped_open(dir: impl AsFd) -> Option<Vec<u8>> {
     record_read_by(|text| fs::fgetxattr(dir, RECORD, text))
 }
 
+/// Stores in the directory at `path` that it was saved as `version` since `record` was made of it.
+pub(super) fn note_saved(path: &Path, record: &str, version: u64) {
+    let text = format!("{record} {version}");
+    // Without attributes, only the note of the save says it.
+    disk::forgive(fs::setxattr(
+        path,
+        SAVED,
+        text.as_bytes(),
+        XattrFlags::empty(),
+    ));
+}
+
+/// Reads that version, if there is one for `record`.
+pub(super) fn saved_since(path: &Path, record: &str) -> Option<u64> {
+    let text = record_read_by(|text| fs::getxattr(path, SAVED, text))?;
+    let (of, version) = std::str::from_utf8(&text).ok()?.split_once(' ')?;
+    version.parse().ok().filter(|_| of == record)
+}
+
 fn record_read_by(read: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>) -> Option<Vec<u8>> {
-    let mut text = [0; 64];
+    let mut text = [0; 128];
     let len = read(&mut text).ok()?;
     text.get(..len).map(<[u8]>::to_vec)
 }
