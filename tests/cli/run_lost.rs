@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Output;
 
-use support::{Finished, TestEnvironment, environment};
+use support::{Finished, TestEnvironment, environment, under};
 
 use crate::run::{REF, newest, run};
 
@@ -219,17 +219,27 @@ fn a_pipe_in_the_place_of_a_lock_holds_nothing_up() {
         .status();
     assert!(locks.unwrap().success());
     env.write("job/more", "2");
-    let mut command = env.command(["save", "job"]);
-    let mut timed = std::process::Command::new("timeout");
-    timed.args(["-k", "1", "60"]).arg(command.get_program());
-    timed.args(command.get_args());
-    timed.envs(
-        command
-            .get_envs()
-            .filter_map(|(name, value)| Some((name, value?))),
-    );
-    timed.current_dir(command.get_current_dir().unwrap());
-    drop(command.stdin(std::process::Stdio::null()));
-    let done: Finished = timed.output().unwrap().into();
+    let save = env.command(["save", "job"]);
+    let done = under("timeout", ["-k", "1", "60"], &save).output().unwrap();
+    let done = Finished::from(done);
     assert_eq!(done.code, Some(0), "{done}");
+}
+
+/// The pool would know the base: whoever is asked for it instead loses what the job deleted.
+#[test]
+fn a_pool_that_cannot_be_used_is_named_where_a_base_is_not_known() {
+    use std::os::unix::fs::PermissionsExt;
+    let env = site();
+    env.ok(["materialize", REF, "job"]);
+    fs::remove_file(env.path("job/z")).unwrap();
+    let open = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(env.path("home/.cache/store/pool/trees"), open).unwrap();
+    for (words, code) in [(&["save", "job"][..], 3), (&["save", "job", REF], 5)] {
+        let refused = env.store(words);
+        assert_eq!(refused.code, Some(code), "{refused}");
+        let is_named =
+            refused.stderr.contains("cannot be used") && refused.stderr.contains("pool/trees");
+        assert!(is_named && !refused.stderr.contains("--base"), "{refused}");
+    }
+    assert_eq!(newest(&env, REF), ["y=old", "z=old"]);
 }

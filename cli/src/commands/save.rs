@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use store::{
-    Ancestor, Counts, Error, Onto, ProfileChoice, Progress, PutReport, PutRequest, RefName, Result,
-    Store, View,
+    Ancestor, Counts, Error, Onto, ProfileChoice, Progress, PutReport, PutRequest, RefName, Remedy,
+    Result, Store, View,
 };
 
 use crate::commands::cache::unpushed;
@@ -275,6 +275,22 @@ fn settle(noted: Pending, how: &How, context: &Context) -> Result<()> {
     )
 }
 
+/// If nothing is known of a directory because a pool cannot be used, says so instead of asking for what the pool knows.
+fn of_unusable(error: Error, dir: &Path, context: &Context) -> Error {
+    let is_unknown = matches!(
+        error.remedy(),
+        Some(Remedy::NameBase | Remedy::NameRefToSave)
+    );
+    let cause = pools::unusable(dir, &context.config().pool).filter(|_| is_unknown);
+    match cause {
+        Some(cause) => error.hint(format!(
+            "a pool that may know it cannot be used: {}",
+            failure::one_line(&cause)
+        )),
+        None => error,
+    }
+}
+
 fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -> Result<Saved> {
     let pools = pools::of_source(dir, &context.config().pool);
     let store = match how.dry_run {
@@ -283,7 +299,8 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
         false if target.is_none() => context.open().map_err(out_of_reach)?,
         false => context.open_for_job()?,
     };
-    let usual = store::saved_to(&store, &pools, dir);
+    let unknown = |error| of_unusable(error, dir, context);
+    let usual = store::saved_to(&store, &pools, dir).map_err(unknown);
     let is_usual = target.is_none_or(|target| usual.as_ref().map_or(true, |usual| usual == target));
     let target = target.cloned().map_or(usual, Ok)?;
     let mut request = request(dir, target.clone(), how);
@@ -296,7 +313,7 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
         request.onto = Onto::Merge(Ancestor::KnownOrNothing);
     }
     let watch = Watch::new(&context.global);
-    let done = put_or_nothing(&store, &request, &watch, None)?;
+    let done = put_or_nothing(&store, &request, &watch, None).map_err(unknown)?;
     let elapsed = watch.elapsed();
     drop(watch);
     let report = SaveOutcome::of(dir, target.clone(), done, elapsed);

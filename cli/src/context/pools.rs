@@ -101,18 +101,28 @@ pub(crate) fn known(named: Option<&Path>, config: &config::Pool) -> Vec<Result<P
 /// The pools that files of `source` may be linked from: known pools, and those near `source`. Pools that cannot be
 /// opened are skipped.
 pub(crate) fn of_source(source: &Path, config: &config::Pool) -> Vec<Arc<Pool>> {
-    let named = std::env::var_os("STORE_POOL").map(|path| home::path_at_home(path.into()));
-    let named = named.filter(|path| !path.as_os_str().is_empty());
-    let mut found: Vec<Pool> = known(None, config).into_iter().flatten().collect();
-    let name = format!(".store-pool-{}", rustix::process::getuid().as_raw());
-    let source = source.canonicalize().unwrap_or_default();
-    let beside = source.ancestors().map(|above| above.join(&name));
-    for path in named.into_iter().chain(beside).filter(|path| is_pool(path)) {
-        found.extend(Pool::open(&path, PoolLimits::default()));
-    }
+    let mut found: Vec<Pool> = near(source, config).into_iter().flatten().collect();
     found.sort_by(|a, b| a.path().cmp(b.path()));
     found.dedup_by(|a, b| a.path() == b.path());
     found.into_iter().map(Arc::new).collect()
+}
+
+/// Why one of these pools cannot be used, if one cannot: what it knows of `source` does not count then.
+pub(crate) fn unusable(source: &Path, config: &config::Pool) -> Option<Error> {
+    near(source, config).into_iter().find_map(Result::err)
+}
+
+fn near(source: &Path, config: &config::Pool) -> Vec<Result<Pool>> {
+    let named = std::env::var_os("STORE_POOL").map(|path| home::path_at_home(path.into()));
+    let named = named.filter(|path| !path.as_os_str().is_empty());
+    let mut found = known(None, config);
+    let name = format!(".store-pool-{}", rustix::process::getuid().as_raw());
+    let source = source.canonicalize().unwrap_or_default();
+    let beside = source.ancestors().map(|above| above.join(&name));
+    let others = named.into_iter().chain(beside);
+    let others = others.filter(|path| is_pool(path));
+    found.extend(others.map(|path| Pool::open(&path, PoolLimits::default())));
+    found
 }
 
 /// The existing pools that a tree at `destination` may have been made with.
