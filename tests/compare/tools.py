@@ -147,8 +147,11 @@ class Bupstash(Tool):
         return [*self.words("put"), "--quiet", f"label={label}", str(tree)]
 
     def get(self, label, out):
-        script = 'out=$1; label=$2; shift 2; mkdir "$out"; exec "$@" --quiet --into "$out" "label=$label"'
-        return ["sh", "-ec", script, "sh", str(out), str(label), *self.words("restore")]
+        # The tree was put twice under one label, and a restore takes one item.
+        script = """out=$1; label=$2; shift 2; mkdir "$out"
+        id=$(bupstash list "$@" "label=$label" | sed -n '1s/^id="\\([^"]*\\)".*/\\1/p')
+        exec bupstash restore "$@" --quiet --into "$out" "id=$id" """
+        return ["sh", "-ec", script, "sh", str(out), str(label), *self.words("restore")[2:]]
 
 
 class Ostree(Tool):
