@@ -81,6 +81,13 @@ pub(crate) fn create(dir: impl AsFd, name: &[u8], mode: u32) -> rustix::io::Resu
     fs::openat(dir, name, flags, Mode::from_raw_mode(mode)).map(File::from)
 }
 
+/// Creates a file in `dir` that has no name any more; `name` must not exist.
+pub(crate) fn scratch(dir: impl AsFd, name: &str) -> rustix::io::Result<File> {
+    let file = create(&dir, name.as_bytes(), 0o600)?;
+    fs::unlinkat(dir, name, AtFlags::empty())?;
+    Ok(file)
+}
+
 /// Writes a new small file.
 pub(crate) fn write_new(dir: impl AsFd, name: &[u8], bytes: &[u8]) -> rustix::io::Result<()> {
     let mut file = create(dir, name, 0o644)?;

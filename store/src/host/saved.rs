@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::format::{Content, RefName, Time};
+use crate::format::{Content, RefName, State, Time};
 use crate::host::pool::list::{ListWriter, Thing, checksum};
 use crate::host::pool::{Inode, Known, Mark, Pool, PoolKey};
 use crate::host::{disk, trust};
@@ -146,6 +146,15 @@ impl<'p> Notes<'p> {
         self.to(name).read().filter(|note| note.name == *name)
     }
 
+    /// Whether the directory was saved to a ref as a version that `state` does not know yet.
+    ///
+    /// # Errors
+    /// When the state cannot be read.
+    pub(crate) fn is_ahead(&self, state: &State, name: &RefName) -> Result<bool> {
+        let saved = self.read_of(name).map_or(0, |note| note.version);
+        Ok(saved > state.refs.last(name)?)
+    }
+
     /// The note about the last save of this directory, if it is the same inode.
     pub(crate) fn read(&self) -> Option<Note> {
         let inode = Inode::of(CWD, self.root.as_os_str().as_bytes()).ok()?;
@@ -195,9 +204,7 @@ impl<'p> Notes<'p> {
 
     /// Begins a list.
     pub(crate) fn begin(&self) -> Result<Listing> {
-        let (dir, name) = (self.make_dir()?, disk::random_name()?);
-        let file = disk::create(&dir, name.as_bytes(), 0o600)
-            .and_then(|file| fs::unlinkat(&dir, &name, AtFlags::empty()).map(|()| file));
+        let file = disk::scratch(self.make_dir()?, &disk::random_name()?);
         let failed = |errno| disk::failed("list what is in", &self.root, errno);
         Ok(Listing {
             list: ListWriter::new(file.map_err(failed)?)?,

@@ -112,15 +112,15 @@ fn is_behind(reader: &Reader<'_>, pool: &Pool, request: &MaterializeRequest) -> 
     };
     let (store, name) = (reader.store(), &request.spec.name);
     let (destination, state) = (absolute(destination)?, &reader.view().state);
-    let notes = store.notes(Some(pool), &destination);
-    let saved = notes.and_then(|notes| notes.read_of(name));
-    let saved = saved.map_or(0, |note| note.version);
-    if saved <= state.refs.last(name)? {
+    let Some(notes) = store.notes(Some(pool), &destination) else {
+        return Ok(false);
+    };
+    if !notes.is_ahead(state, name)? {
         return Ok(false);
     }
     let mut now = state.clone();
     store.catch_up(&mut now)?;
-    Ok(saved <= now.refs.last(name)?)
+    Ok(!notes.is_ahead(&now, name)?)
 }
 
 /// Plans what [`materialize()`] would do with the destination now, and changes nothing.

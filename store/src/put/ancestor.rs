@@ -100,9 +100,10 @@ pub(super) fn is_behind(store: &Store, request: &PutRequest, view: &View) -> Res
     let Ok(root) = super::scan::resolved(&request.source) else {
         return Ok(false);
     };
-    let note = notes(store, request, &root).and_then(|notes| notes.read_of(&request.target));
-    let saved = note.map_or(0, |note| note.version);
-    Ok(saved > view.state.refs.last(&request.target)?)
+    let notes = notes(store, request, &root);
+    notes.map_or(Ok(false), |notes| {
+        notes.is_ahead(&view.state, &request.target)
+    })
 }
 
 /// What this host knows of saves of the source, which is at the canonical path `root`.

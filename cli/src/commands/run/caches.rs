@@ -184,8 +184,8 @@ impl Cache {
             done => done?,
         }
         // Once a version is in the directory, what it lacks may be a deletion of the job.
-        let known = pools::of_source(&self.dir, &context.config().pool);
-        self.began_empty &= !is_tree(&known, &self.dir);
+        let known = || pools::of_source(&self.dir, &context.config().pool);
+        self.began_empty = was_empty && !is_tree(&known(), &self.dir);
         let unsaved = unsaved.map(|unsaved| unsaved.of_job(job, &self.exclude));
         self.unsaved = unsaved.map(|unsaved| unsaved.with_empty(self.began_empty));
         self.unsaved.as_ref().map_or(Ok(()), Pending::write)

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, FileType, Mode};
+use rustix::fs::{self, FileType, Mode};
 use rustix::io::Errno;
 
 use super::trees::{Mark, mark_name};
@@ -96,13 +96,9 @@ impl Pool {
     pub(crate) fn scratch(&self) -> Result<File> {
         let owner = self.owner()?;
         let name = disk::random_name()?;
-        disk::create(&owner.temporaries, name.as_bytes(), 0o600)
-            .and_then(|file| {
-                fs::unlinkat(&owner.temporaries, &name, AtFlags::empty()).map(|()| file)
-            })
-            .map_err(|errno| {
-                disk::failed("create a file in pool", self.path(), errno).hint(self.room_hint())
-            })
+        disk::scratch(&owner.temporaries, &name).map_err(|errno| {
+            disk::failed("create a file in pool", self.path(), errno).hint(self.room_hint())
+        })
     }
 
     /// Makes the bytes of `record` a record of the tree at `path`, durably, and returns its name.
