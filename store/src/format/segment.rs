@@ -3,7 +3,9 @@
 //! Opening loads nothing: the header gives the offsets of the sections, the fan-out leads to a few entries, and their
 //! ids are compared. Every read checks bounds, so a hostile segment causes errors and never a panic.
 
+use std::hint::black_box;
 use std::io::Write;
+use std::ops::Range;
 
 use super::bases::{FRAME_BASE_LEN, FrameBase, check_bases};
 use super::cursor::{Cursor, Hex, corrupt};
@@ -22,6 +24,8 @@ pub const SEGMENT_FANOUT_BITS_MAX: u8 = 24;
 
 /// Most entries per bucket of the fan-out, on average.
 const BUCKET_ENTRIES: u64 = 8;
+/// In a segment of at most so many chunks, half of all hashes lie within a page of where they lie on average.
+const NEAR_CHUNKS_MAX: u64 = 16 << 10;
 
 /// Returns the length of a segment with these counts, or `None` if they exceed a limit.
 pub fn segment_len(
@@ -289,15 +293,16 @@ impl SegmentLayout {
     /// Finds the position of a chunk by fan-out, and from there by a search that begins where an id that is a hash
     /// probably lies. Other ids are found in at most twice the steps of a binary search.
     pub fn find(&self, bytes: &[u8], id: &ChunkId) -> Option<u64> {
-        let bits = self.header.fanout_bits;
-        let place = place_of(id, bits);
-        let mut low = self.fanout(bytes, place)?;
-        let mut high = self.fanout(bytes, place + 1)?;
         let section = bytes.get(self.entries_at..self.frames_at)?;
-        let count = high.checked_sub(low)?;
-        let mut probe = low + share_of(id, bits, count);
+        if self.chunks() <= NEAR_CHUNKS_MAX {
+            // The page of the entry comes while the fan-out is waited for.
+            let count = usize::try_from(self.chunks()).unwrap_or_default();
+            black_box(id_at(section, share_of(id, 0, count)).map(|[first, ..]| *first));
+        }
+        let (Range { start, end }, mut probe) = self.guess(bytes, id)?;
+        let (mut low, mut high) = (start, end);
         // Hashes lie about half the root of their number away from there.
-        let mut stride = count.isqrt() / 2 + 1;
+        let mut stride = (end - start).isqrt() / 2 + 1;
         while low < high {
             let found = id_at(section, probe)?;
             let is_behind = match found.cmp(&id.0) {
@@ -318,6 +323,27 @@ impl SegmentLayout {
             stride = stride.saturating_mul(2);
         }
         None
+    }
+
+    /// Reads a byte of the first entry that [`Self::find`] will read. A search waits for memory twice or more, and
+    /// searches in several segments wait one after another; if all of these are touched first, the waits overlap.
+    pub fn touch(&self, bytes: &[u8], id: &ChunkId) {
+        let probed = self.guess(bytes, id).and_then(|(_, probe)| {
+            let section = bytes.get(self.entries_at..self.frames_at)?;
+            id_at(section, probe)
+        });
+        black_box(probed.map(|[first, ..]| *first));
+    }
+
+    /// Returns the bucket of `id`, as a range of positions, and the position in it where an id that is a hash probably
+    /// lies.
+    fn guess(&self, bytes: &[u8], id: &ChunkId) -> Option<(Range<usize>, usize)> {
+        let bits = self.header.fanout_bits;
+        let place = place_of(id, bits);
+        let low = self.fanout(bytes, place)?;
+        let high = self.fanout(bytes, place + 1)?;
+        let count = high.checked_sub(low)?;
+        Some((low..high, low + share_of(id, bits, count)))
     }
 
     /// Iterates over the ids of its chunks, in the order of the entries.
@@ -774,7 +800,9 @@ mod tests {
             let mut garbage = bytes.clone();
             garbage[96..116].fill(fill);
             for seed in 0..40_u32 {
-                let found = layout.find(&garbage, &ChunkId::of(&seed.to_le_bytes()));
+                let id = ChunkId::of(&seed.to_le_bytes());
+                layout.touch(&garbage, &id);
+                let found = layout.find(&garbage, &id);
                 assert!(found.is_none_or(|position| position < 20));
             }
         }

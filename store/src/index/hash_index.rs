@@ -92,6 +92,11 @@ impl HashIndex {
         self.alone.iter().try_for_each(|number| ask(*number))
     }
 
+    /// Returns the segments that [`Self::ask`] names for every chunk.
+    pub(super) fn alone(&self) -> &[usize] {
+        &self.alone
+    }
+
     /// Returns the segments of the table that is not built yet.
     pub(super) fn unguided(&self) -> &[usize] {
         match self.table() {

@@ -162,6 +162,7 @@ impl Index {
     /// place only if no other has it. If there is none and `or_delta` is set, returns the chunk in a delta that stands.
     fn locate(&self, id: &ChunkId, or_delta: bool) -> Result<Option<Found>> {
         let (mut best, mut deltas): (Option<Found>, _) = (None, Vec::new());
+        self.touch_all(self.hash_index.alone(), id);
         self.hash_index.ask(id, &mut |number| {
             let found = self.first_of([number].into_iter(), id, best.as_ref(), &mut deltas)?;
             best = found.or(best);
@@ -190,6 +191,16 @@ impl Index {
         match best.is_none() && or_delta {
             true => self.standing(deltas),
             false => Ok(best),
+        }
+    }
+
+    /// Brings what searches for `id` in several of these segments need into the processor's cache, all at once.
+    fn touch_all(&self, numbers: &[usize], id: &ChunkId) {
+        if numbers.len() < 2 {
+            return;
+        }
+        for LiveSegment { segment, .. } in numbers.iter().filter_map(|at| self.segments.get(*at)) {
+            segment.layout.touch(segment.bytes(), id);
         }
     }
 
