@@ -1,7 +1,7 @@
 //! This host: its directories ([`walk`]), which of their files are unchanged (`stat_cache`), whole files by
 //! content and the trees that were made of them ([`pool`]), what a directory held when it was last saved (`saved`),
-//! directories that training jobs write (`steps`), where no tree may be made (`destination`), open directories and whom
-//! to trust with a path (`disk`, `trust`). Knows nothing of a store's objects.
+//! directories that training jobs write (`steps`), where no tree may be made (`destination`), open directories (`disk`),
+//! walks along a path (`way`) and whom to trust with one (`trust`). Knows nothing of a store's objects.
 
 pub(crate) mod attributes;
 pub(crate) mod beat;
@@ -14,3 +14,4 @@ pub mod stat_cache;
 pub mod steps;
 pub(crate) mod trust;
 pub mod walk;
+pub(crate) mod way;

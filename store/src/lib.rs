@@ -115,6 +115,7 @@ pub use host::pool::{
     Damage, EvictReport, MadeTree, Pool, PoolLimits, PoolUsage, PoolVerifyReport, RemoveReport,
 };
 pub use host::steps::{NotYet, Step, StepAge, StepFiles, StepRule, Steps, StepsSeen, Unfinished};
+pub use host::trust::{canonical, make_directories};
 pub use host::walk::{Globs, WalkOptions};
 pub use id::{
     ChunkId, ClaimId, CommitId, EntryId, KeyId, OwnerId, PackId, PassId, SegmentId, StoreId,

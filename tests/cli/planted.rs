@@ -103,6 +103,50 @@ fn a_symlink_in_a_cache_for_everybody_leads_nowhere() {
     assert_eq!(std::fs::read_dir(env.path("precious")).unwrap().count(), 0);
 }
 
+#[test]
+fn a_file_that_is_named_is_not_written_through_a_symlink_of_another_user() {
+    let env = environment!();
+    env.ok(["init"]);
+    env.write("own/file", "own");
+    std::fs::create_dir(env.path("theirs")).unwrap();
+    link_of_a_stranger(&env.path("own"), &env.path("theirs/way"));
+    link_of_a_stranger(&env.path("own/file"), &env.path("theirs/log"));
+    env.write(
+        "own/cache/neuronxcc-2.1/MODULE_1+a/model.log",
+        "Failed compilation",
+    );
+    link_of_a_stranger(&env.path("own/cache"), &env.path("theirs/cache"));
+    for words in [
+        vec!["gc", "--metrics-file", "theirs/way/metrics"],
+        vec![
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--access-log",
+            "theirs/way/log",
+        ],
+        vec![
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--access-log",
+            "theirs/log",
+        ],
+        vec!["neff", "clean", "theirs/cache"],
+        vec!["neff", "pull", "theirs/cache", "project/demo/neff"],
+    ] {
+        let refused = env.store(&words);
+        assert_eq!(refused.code, Some(5), "{words:?}: {refused}");
+        assert!(refused.stderr.contains("symlink of user 4242"), "{refused}");
+    }
+    assert_eq!(std::fs::read(env.path("own/file")).unwrap(), b"own");
+    assert_eq!(std::fs::read_dir(env.path("own")).unwrap().count(), 2);
+    assert!(
+        env.path("own/cache/neuronxcc-2.1/MODULE_1+a/model.log")
+            .is_file()
+    );
+}
+
 /// A store that a group shares, with one version in it.
 fn shared_store(env: &TestEnvironment) -> std::path::PathBuf {
     env.ok(["init", "--shared", "store"]);

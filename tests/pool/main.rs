@@ -9,6 +9,7 @@ mod damage;
 mod evict;
 mod hostile;
 mod killed;
+mod led;
 mod life;
 mod midway;
 mod mixed;

@@ -2,6 +2,7 @@
 
 use std::fs::{File, Metadata, Permissions};
 use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,8 @@ pub(crate) enum Use {
     /// Durable on return. A new file is readable by its owner only.
     Settings,
     /// Readable by others. If the file is lost, a later run writes it again.
+    State,
+    /// The same, at a path that a person named: a symlink of another user in its directory is refused.
     Report,
 }
 
@@ -28,10 +31,21 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], what: Use) -> Result<()> {
     let path = &behind_links(path);
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let dir = dir.unwrap_or_else(|| Path::new("."));
-    std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
+    let held;
+    let (dir, path) = match what {
+        Use::Report => {
+            held = store::make_directories(dir)?;
+            within(&held, path)
+        }
+        _ => {
+            std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
+            (dir.to_owned(), path.to_owned())
+        }
+    };
+    let (dir, path) = (&dir, &path);
     let mode = match what {
         Use::Settings => 0o600,
-        Use::Report => 0o666,
+        _ => 0o666,
     };
     let mut temporary = tempfile::Builder::new()
         .prefix(".store-")
@@ -56,8 +70,47 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], what: Use) -> Result<()> {
         Use::Settings => File::open(dir)
             .and_then(|dir| dir.sync_all())
             .map_err(failed),
-        Use::Report => Ok(()),
+        _ => Ok(()),
     }
+}
+
+/// Paths of an open directory and of a file in it that lead there whatever becomes of the directory's own path.
+fn within((dir, open): &(PathBuf, OwnedFd), path: &Path) -> (PathBuf, PathBuf) {
+    let held = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+    let dir = if held.is_dir() { held } else { dir.clone() };
+    let path = dir.join(path.file_name().unwrap_or_default());
+    (dir, path)
+}
+
+/// Opens a file that a person named, to append to it. Another user's symlink in its path is refused; the caller's own
+/// and root's, such as `/dev/stdout`, are followed.
+///
+/// # Errors
+/// Conflict, for such a symlink; otherwise when it cannot be opened.
+pub(crate) fn open_to_append(path: &Path) -> Result<File> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let held = store::make_directories(dir.unwrap_or_else(|| Path::new(".")))?;
+    let (_, held) = within(&held, path);
+    let open = |flags: OFlags| {
+        let mut options = File::options();
+        options.create(true).append(true);
+        options.custom_flags(flags.bits().cast_signed());
+        options.open(&held)
+    };
+    let link = std::fs::symlink_metadata(&held).ok();
+    let opened = match link.filter(Metadata::is_symlink) {
+        None => open(OFlags::NOFOLLOW),
+        Some(link) if is_own(&link) => open(OFlags::empty()),
+        Some(link) => {
+            return Err(Error::conflict(format!(
+                "{}: is a symlink of user {}",
+                path.display(),
+                link.uid()
+            ))
+            .hint("name another file, or remove the symlink"));
+        }
+    };
+    opened.map_err(|source| Error::io("open", path, source))
 }
 
 /// Reads a file that [`replace`] writes. Does not follow another user's symlink, and does not block on a pipe.
@@ -93,11 +146,10 @@ pub(crate) fn unread(doing: &str, path: &Path, source: std::io::Error) -> Error 
 
 /// Resolves the symlinks at `path` that belong to the caller or root.
 fn behind_links(path: &Path) -> PathBuf {
-    let own = rustix::process::geteuid().as_raw();
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
         let is_followed = std::fs::symlink_metadata(&path)
-            .is_ok_and(|found| found.is_symlink() && [own, 0].contains(&found.uid()));
+            .is_ok_and(|found| found.is_symlink() && is_own(&found));
         let target = is_followed.then(|| std::fs::read_link(&path).ok());
         match (target.flatten(), path.parent()) {
             (Some(target), Some(dir)) => path = dir.join(target),
@@ -105,6 +157,11 @@ fn behind_links(path: &Path) -> PathBuf {
         }
     }
     path
+}
+
+/// Whether something belongs to the caller or to root.
+fn is_own(found: &Metadata) -> bool {
+    [rustix::process::geteuid().as_raw(), 0].contains(&found.uid())
 }
 
 /// The path without symlinks. If nothing is there, that of its directory is resolved: a store that is away has the same

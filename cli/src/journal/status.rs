@@ -62,7 +62,7 @@ impl Status {
     pub(super) fn write(&self, dir: &JobDir) -> store::Result<()> {
         let text = serde_json::to_vec(self)
             .map_err(|source| store::Error::invalid("the status of a job").because(source))?;
-        files::replace(&dir.status(), &text, Use::Report)
+        files::replace(&dir.status(), &text, Use::State)
     }
 }
 

@@ -3,7 +3,6 @@
 //! A line holds no token and no signature: it has the path without its query, and of the headers only the user agent.
 //! What looks like a token of a Hub in a path is blanked.
 
-use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use store::{Error, Result};
 
+use crate::host::files;
 use crate::serve::numbers::Numbers;
 
 /// Maximum lines in the queue. Further lines are counted and dropped.
@@ -88,13 +88,7 @@ impl Journal {
     pub(crate) fn open(path: Option<&Path>, numbers: Arc<Numbers>) -> Result<Self> {
         let mut to: Box<dyn Write + Send> = match path {
             None => Box::new(io::stderr()),
-            Some(path) => Box::new(
-                OpenOptions::new()
-                    .create(true)
-                    .append(true)
-                    .open(path)
-                    .map_err(|source| Error::io("open", path, source))?,
-            ),
+            Some(path) => Box::new(files::open_to_append(path)?),
         };
         let (lines, waiting) = sync_channel::<Vec<u8>>(LINES_WAITING_MAX);
         let lost = Arc::clone(&numbers);

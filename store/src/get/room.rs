@@ -20,6 +20,7 @@ use crate::fs::stamps;
 use crate::host::beat::Beat;
 use crate::host::destination::{Site, There};
 use crate::host::disk;
+use crate::host::trust;
 use crate::host::walk::Stat;
 
 /// How often a room is begun anew that another get took for one of a killed process.
@@ -44,8 +45,7 @@ impl Room {
         if let Some(remains) = remains {
             remains.remove(site)?;
         }
-        std::fs::create_dir_all(&site.parent)
-            .map_err(|source| Error::io("create", &site.parent, source))?;
+        trust::make_directories(&site.parent)?;
         let is_fixed = site.there == There::EmptyDirectory && site.is_fixed()?;
         if !is_fixed {
             match Self::make(site, false) {

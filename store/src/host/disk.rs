@@ -9,6 +9,7 @@ use rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use super::way;
 use crate::error::{Error, Result};
 use crate::remedy::Remedy;
 
@@ -63,10 +64,19 @@ pub(crate) fn open_dir(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<OwnedF
     fs::openat(dir, name, flags, Mode::empty())
 }
 
-/// Opens the directory at `path`, following symlinks, since a person wrote the path.
+/// Opens the directory at `path`, which was resolved before. Symlinks that it has since are not followed.
+///
+/// # Errors
+/// Conflict, for such a symlink; otherwise those of the system.
 pub(crate) fn open_path(path: &Path) -> Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    fs::open(path, flags, Mode::empty()).map_err(|errno| failed("open directory", path, errno))
+    way::open_fixed(path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(|errno| match errno {
+        Errno::LOOP => Error::conflict(format!(
+            "{}: a directory in this path became a symlink meanwhile",
+            path.display()
+        ))
+        .hint("check who may write to the directories above it, and run it again"),
+        errno => failed("open directory", path, errno),
+    })
 }
 
 /// Opens the file `name` in `dir` for reading.

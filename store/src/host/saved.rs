@@ -128,7 +128,7 @@ impl<'p> Notes<'p> {
         }
         let dir = self.cache.clone().unwrap_or_default();
         std::fs::create_dir_all(&dir).map_err(|source| Error::io("create", &dir, source))?;
-        disk::open_path(&dir)
+        open(&dir)
     }
 
     /// The directories to read from, the one that counts first.
@@ -137,7 +137,7 @@ impl<'p> Notes<'p> {
             .pool
             .and_then(|pool| pool.saved_dir(&self.root, self.store));
         let cache = self.cache.as_ref();
-        let cache = cache.and_then(|dir| disk::open_path(dir).ok());
+        let cache = cache.and_then(|dir| open(dir).ok());
         pool.into_iter().chain(cache)
     }
 
@@ -260,6 +260,13 @@ impl<'p> Notes<'p> {
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Opens a regular file of this user for reading.
+/// Opens the host's cache directory, wherever symlinks lead to it.
+fn open(dir: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = fs::open(dir, flags, Mode::empty());
+    opened.map_err(|errno| disk::failed("open directory", dir, errno))
+}
+
 fn open_regular(dir: &OwnedFd, name: &str) -> Option<File> {
     let file = disk::open_file(dir, name.as_bytes()).ok()?;
     let stat = fs::fstat(&file).ok()?;

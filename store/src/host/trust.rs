@@ -1,24 +1,22 @@
-//! The users that a pool trusts: only its own.
+//! Whom to trust with a path: the caller and root.
 //!
-//! A directory is trusted when it belongs to the caller and nobody else may write to it, as seen on the open
+//! A path that a person wrote is not resolved through symlinks of other users. For a pool, the directory itself must be
+//! trusted, too. It is trusted when it belongs to the caller and nobody else may write to it, as seen on the open
 //! descriptor. The path to it is walked name by name from the root of the file system. A symlink in it is followed only
 //! if nobody else could have put it there. A directory above may belong to others, who can move the pool away. They
 //! cannot replace it by another, since that would not belong to the caller.
 
-use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, FileType, Mode, OFlags};
+use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::disk;
+use super::way::{Astray, Link, Way};
 use crate::error::{Error, Result};
 use crate::remedy::Remedy;
 
-/// Most symlinks in a path, as for the system.
-const LINKS_MAX: u32 = 40;
 /// Write permission for the group and for others.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// In a directory with this bit, nobody can move what belongs to others.
@@ -34,15 +32,19 @@ pub(crate) fn user() -> u32 {
 pub(super) fn open_own(path: &Path) -> Result<(OwnedFd, PathBuf)> {
     let absolute =
         std::path::absolute(path).map_err(|source| Error::io("look at", path, source))?;
-    let mut way = Way::from_the_root(path)?;
-    way.add(&absolute);
-    while let Some(name) = way.rest.pop() {
-        way.step(&name)?;
-    }
+    let failed =
+        |errno: Errno| Error::io("open pool", path, errno.into()).hint(Remedy::WritablePool);
+    let judge = |link: &Link<'_>| check_pool_link(path, link);
+    // Others need no access to a pool: they read through their own trees.
+    let made = Some(Mode::from_raw_mode(0o700));
+    let way = Way::walk(&absolute, made, &judge);
+    let way = way.map_err(|astray| match astray {
+        Astray::Refused(error) => error,
+        Astray::Failed(errno) => failed(errno),
+    })?;
     // Checked before it is opened for reading, which other users' directories may not allow.
     check_own(&way.at, &way.found)?;
-    let dir =
-        fs::openat(&way.at, ".", DIRECTORY, Mode::empty()).map_err(|errno| way.failed(errno))?;
+    let dir = fs::openat(&way.at, ".", DIRECTORY, Mode::empty()).map_err(failed)?;
     Ok((dir, way.found))
 }
 
@@ -106,108 +108,126 @@ pub(super) fn check_own_file(file: impl AsFd, path: &Path) -> Result<()> {
     .hint(Remedy::OwnPoolForFile))
 }
 
-/// A walk from the root of the file system to a pool.
-struct Way<'p> {
-    /// The requested path.
-    wanted: &'p Path,
-    /// The current directory, open, and its path without symlinks.
-    at: OwnedFd,
-    found: PathBuf,
-    /// The remaining names, the next one last.
-    rest: Vec<OsString>,
-    links: u32,
+/// Refuses a symlink on the way to a pool, unless only the caller or root can have put it there.
+fn check_pool_link(pool: &Path, link: &Link<'_>) -> Result<()> {
+    let (dir, user) = (link.dir, link.stat.st_uid);
+    let is_fixed = dir.st_mode & WRITABLE_BY_OTHERS == 0 || dir.st_mode & STICKY != 0;
+    if is_trusted(user) && is_trusted(dir.st_uid) && is_fixed {
+        return Ok(());
+    }
+    Err(Error::denied(format!(
+        "pool {}: {} is a symlink that another user could have made (it belongs to user {user})",
+        pool.display(),
+        link.path.display()
+    ))
+    .hint(Remedy::PoolBehindLink))
 }
-
-impl<'p> Way<'p> {
-    fn from_the_root(wanted: &'p Path) -> Result<Self> {
-        let at = fs::open("/", ON_THE_WAY | OFlags::DIRECTORY, Mode::empty())
-            .map_err(|errno| disk::failed("open", Path::new("/"), errno))?;
-        Ok(Self {
-            wanted,
-            at,
-            found: PathBuf::from("/"),
-            rest: Vec::new(),
-            links: 0,
-        })
-    }
-
-    /// Adds names to walk next.
-    fn add(&mut self, path: &Path) {
-        let names = path.components().rev().filter_map(|part| match part {
-            Component::Normal(name) => Some(name.to_owned()),
-            Component::ParentDir => Some("..".into()),
-            _ => None,
-        });
-        self.rest.extend(names);
-    }
-
-    fn step(&mut self, name: &OsStr) -> Result<()> {
-        let next = match fs::openat(&self.at, name, ON_THE_WAY, Mode::empty()) {
-            Err(Errno::NOENT) => self.make(name),
-            opened => opened,
-        }
-        .map_err(|errno| self.failed(errno))?;
-        let stat = fs::fstat(&next).map_err(|errno| self.failed(errno))?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory if name == ".." => {
-                self.found.pop();
-                self.at = next;
-            }
-            FileType::Directory => {
-                self.found.push(name);
-                self.at = next;
-            }
-            FileType::Symlink => self.follow(&next, &stat, name)?,
-            _ => return Err(self.failed(Errno::NOTDIR)),
-        }
-        Ok(())
-    }
-
-    fn make(&self, name: &OsStr) -> rustix::io::Result<OwnedFd> {
-        // Others need no access to a pool: they read through their own trees.
-        match fs::mkdirat(&self.at, name, Mode::from_raw_mode(0o700)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno),
-        }
-        fs::openat(&self.at, name, ON_THE_WAY, Mode::empty())
-    }
-
-    /// Continues at the target of a symlink, if only the caller or root can have put the link there.
-    fn follow(&mut self, link: &OwnedFd, stat: &fs::Stat, name: &OsStr) -> Result<()> {
-        self.links += 1;
-        if self.links > LINKS_MAX {
-            return Err(self.failed(Errno::LOOP));
-        }
-        let dir = fs::fstat(&self.at).map_err(|errno| self.failed(errno))?;
-        let is_fixed = dir.st_mode & WRITABLE_BY_OTHERS == 0 || dir.st_mode & STICKY != 0;
-        if !is_trusted(stat.st_uid) || !is_trusted(dir.st_uid) || !is_fixed {
-            return Err(Error::denied(format!(
-                "pool {}: {} is a symlink that another user could have made (it belongs to user {})",
-                self.wanted.display(),
-                self.found.join(name).display(),
-                stat.st_uid
-            ))
-            .hint(Remedy::PoolBehindLink));
-        }
-        let target = fs::readlinkat(link, "", Vec::new()).map_err(|errno| self.failed(errno))?;
-        let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
-        if target.is_absolute() {
-            let root = Self::from_the_root(self.wanted)?;
-            (self.at, self.found) = (root.at, root.found);
-        }
-        self.add(&target);
-        Ok(())
-    }
-
-    fn failed(&self, errno: Errno) -> Error {
-        Error::io("open pool", self.wanted, errno.into()).hint(Remedy::WritablePool)
-    }
-}
-
-/// Opens for inspection and for lookups; a symlink is opened itself.
-const ON_THE_WAY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Whether files of this user are no danger. Root can do anything in any case.
 pub(crate) fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == user()
+}
+
+/// Resolves a path that may not exist: the path of what exists of it, without symlinks, and the names behind that.
+///
+/// # Errors
+/// Conflict, when it leads through a symlink of another user, who can redirect it at any moment.
+pub(crate) fn resolve(path: &Path) -> Result<(PathBuf, PathBuf)> {
+    let way = walk_of(path, None)?;
+    Ok((way.found, way.missing))
+}
+
+/// Resolves the same through any symlink, for a path that is only compared with others.
+pub(crate) fn resolve_any(path: &Path) -> Result<(PathBuf, PathBuf)> {
+    let way = Way::walk(path, None, &|_| Ok(()));
+    let way = way.map_err(|astray| astray.at("look at", path))?;
+    Ok((way.found, way.missing))
+}
+
+/// Returns the path of what exists at `path`, without symlinks.
+///
+/// # Errors
+/// As [`resolve`]; not found, when it does not exist.
+pub fn canonical(path: &Path) -> Result<PathBuf> {
+    let (found, missing) = resolve(path)?;
+    match missing.as_os_str().is_empty() {
+        true => Ok(found),
+        false => Err(Error::io("look at", path, Errno::NOENT.into())),
+    }
+}
+
+/// Makes the directory `path` and missing ones above it. Returns its path without symlinks, and the directory itself,
+/// open for lookups: what is done from there ends in it, whatever becomes of the path.
+///
+/// # Errors
+/// As [`resolve`], and when one cannot be made.
+pub fn make_directories(path: &Path) -> Result<(PathBuf, OwnedFd)> {
+    walk_of(path, Some(Mode::from_raw_mode(0o777))).map(|way| (way.found, way.at))
+}
+
+fn walk_of(path: &Path, made: Option<Mode>) -> Result<Way> {
+    let judge = |link: &Link<'_>| match is_trusted(link.stat.st_uid) {
+        true => Ok(()),
+        false => Err(Error::conflict(format!(
+            "{}: leads through {}, a symlink of user {}",
+            path.display(),
+            link.path.display(),
+            link.stat.st_uid
+        ))
+        .hint("name the directory that the link leads to, if it should go there")),
+    };
+    let doing = if made.is_some() { "create" } else { "look at" };
+    Way::walk(path, made, &judge).map_err(|astray| astray.at(doing, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{lchown, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_path_is_resolved_as_the_system_does_and_its_missing_names_are_told() {
+        let temp = tempfile::tempdir().unwrap();
+        let top = temp.path().canonicalize().unwrap();
+        std::fs::create_dir_all(top.join("a/b/c")).unwrap();
+        symlink("b/c", top.join("a/to")).unwrap();
+        symlink(top.join("a"), top.join("whole")).unwrap();
+        symlink("loop", top.join("loop")).unwrap();
+        for path in ["a/to/../c", "whole/to", "whole/b/./c", "a//b/../to"] {
+            let path = top.join(path);
+            assert_eq!(canonical(&path).unwrap(), path.canonicalize().unwrap());
+            assert_eq!(make_directories(&path).unwrap().0, top.join("a/b/c"));
+        }
+        let (found, missing) = resolve(&top.join("whole/to/x/y")).unwrap();
+        assert_eq!((found, missing), (top.join("a/b/c"), "x/y".into()));
+        assert!(canonical(&top.join("loop")).is_err());
+        let (made, _) = make_directories(&top.join("whole/to/x/y")).unwrap();
+        assert_eq!(made, top.join("a/b/c/x/y"));
+        assert!(made.is_dir());
+        std::fs::write(top.join("file"), "").unwrap();
+        assert_eq!(canonical(&top.join("file")).unwrap(), top.join("file"));
+        assert!(resolve(&top.join("file/x")).is_err());
+        assert!(make_directories(&top.join("file")).is_err());
+    }
+
+    #[test]
+    fn a_link_of_another_user_is_refused_wherever_it_is_met() {
+        let temp = tempfile::tempdir().unwrap();
+        let top = temp.path().canonicalize().unwrap();
+        std::fs::create_dir(top.join("dir")).unwrap();
+        symlink("dir", top.join("theirs")).unwrap();
+        symlink("theirs", top.join("ours")).unwrap();
+        // Without the right to change owners, the test cannot make another user's link.
+        if lchown(top.join("theirs"), Some(1001), Some(1001)).is_err() {
+            return;
+        }
+        for path in ["theirs", "ours", "ours/x", "theirs/../dir"] {
+            let path = top.join(path);
+            let error = resolve(&path).unwrap_err().to_string();
+            assert!(error.contains("theirs, a symlink of user 1001"), "{error}");
+            assert!(make_directories(&path).is_err());
+        }
+        assert_eq!(std::fs::read_dir(top.join("dir")).unwrap().count(), 0);
+    }
 }

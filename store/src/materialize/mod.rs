@@ -43,6 +43,7 @@ use crate::host::destination::{Replaced, Site};
 use crate::host::disk;
 use crate::host::pool::list;
 use crate::host::pool::{Claim, Claimed, Mark, Pool, Room, Watch, parent};
+use crate::host::trust;
 use crate::host::walk::Stat;
 use crate::progress::Progress;
 use crate::read::{Found, Reader};
@@ -188,26 +189,24 @@ fn announce(node: &Node, progress: &dyn Progress) {
 
 /// Resolves `path` except for its last name. Makes the directory above if it is missing.
 fn absolute(path: &Path) -> Result<PathBuf> {
-    let above = parent(path);
-    std::fs::create_dir_all(above).map_err(|source| Error::io("create", above, source))?;
-    absolute_if_there(path)?
-        .ok_or_else(|| Error::not_found(format!("{}: is gone again", above.display())))
+    let name = name_of(path)?;
+    Ok(trust::make_directories(parent(path))?.0.join(name))
 }
 
 /// Resolves `path` except for its last name; none, if the directory above is missing.
 fn absolute_if_there(path: &Path) -> Result<Option<PathBuf>> {
-    let name = path.file_name().ok_or_else(|| {
+    let name = name_of(path)?;
+    let (above, missing) = trust::resolve(parent(path))?;
+    Ok(missing.as_os_str().is_empty().then(|| above.join(name)))
+}
+
+fn name_of(path: &Path) -> Result<&OsStr> {
+    path.file_name().ok_or_else(|| {
         Error::invalid(format!(
             "{}: expected a name at the end of the destination",
             path.display()
         ))
-    })?;
-    let above = parent(path);
-    match above.canonicalize() {
-        Ok(above) => Ok(Some(above.join(name))),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(Error::io("look at", above, source)),
-    }
+    })
 }
 
 struct Task<'m> {

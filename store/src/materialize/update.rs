@@ -360,7 +360,9 @@ impl Task<'_> {
             }
             Whose::Wanted => {
                 if self.is_private() && matches!(thing, Thing::File { .. }) {
-                    let file = disk::open_file(CWD, destination.as_os_str().as_bytes())
+                    let above = disk::open_path(parent(destination))?;
+                    let name = destination.file_name().unwrap_or_default();
+                    let file = disk::open_file(above, name.as_bytes())
                         .map_err(|errno| disk::failed("open", destination, errno))?;
                     self.close_to_others(destination, &file)?;
                 }
@@ -445,8 +447,7 @@ impl Task<'_> {
 }
 
 fn open_root(destination: &Path) -> Result<OwnedFd> {
-    disk::open_dir(CWD, destination.as_os_str().as_bytes())
-        .map_err(|errno| disk::failed("open directory", destination, errno))
+    disk::open_path(destination)
 }
 
 fn exchanged(destination: &Path) -> Error {

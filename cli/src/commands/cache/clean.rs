@@ -39,6 +39,7 @@ struct Report {
 
 pub(super) fn run(root: &Path, profile: &Profile, dry_run: bool, context: &Context) -> Result<()> {
     planted::check(root)?;
+    let root = &store::canonical(root)?;
     let mut report = Report {
         profile: profile.name.clone(),
         directory: root.to_path_buf(),

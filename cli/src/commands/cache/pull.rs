@@ -63,10 +63,13 @@ pub(super) fn pull(
     planted::check(root)?;
     let is_there = |name: &RefName| reader.view().state.version(name, None).is_ok();
     if !dry_run && refs.iter().any(is_there) {
-        std::fs::create_dir_all(root).map_err(|source| Error::io("make", root, source))?;
+        store::make_directories(root)?;
     }
     // The path may be written into text files, so it must be valid in any directory.
-    let root = &root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
+    let root = &match store::canonical(root) {
+        Err(error) if error.kind() == ErrorKind::NotFound => root.to_path_buf(),
+        root => root?,
+    };
     let mut here = entries::of_dir(root, profile)?;
     let is_complete = |entry: &&Entry| entry.state(profile) == State::Complete;
     let mut report = PullReport {

@@ -74,9 +74,7 @@ pub(super) fn push(
     check_public(target, how)?;
     planted::check(root)?;
     let began = Instant::now();
-    let root = &root
-        .canonicalize()
-        .map_err(|source| Error::io("open the cache", root, source))?;
+    let root = &store::canonical(root)?;
     let here = entries::of_dir(root, profile)?;
     let reader = Reader::new(store)?;
     let stored = entries::of_ref(&reader, target, profile)?;

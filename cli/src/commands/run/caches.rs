@@ -201,7 +201,7 @@ impl Cache {
                 "the command was not started: move {dir} away, which an earlier job may have made"
             )));
         }
-        std::fs::create_dir_all(&self.dir).map_err(|source| Error::io("create", &self.dir, source))
+        store::make_directories(&self.dir).map(drop)
     }
 
     fn make(

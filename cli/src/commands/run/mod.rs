@@ -256,13 +256,11 @@ fn check_base(args: &Args, context: &Context) -> Result<()> {
 /// Creates the base if it is missing, and resolves its path.
 fn base(args: &Args, layout: &Layout) -> Result<PathBuf> {
     let base = named_base(args, layout);
-    std::fs::create_dir_all(base)
-        .and_then(|()| tempfile_in(base))
-        .and_then(|()| base.canonicalize())
-        .map_err(|source| {
-            Error::io("write to the base", base, source)
-                .hint("name another directory with --base; the command was not started")
-        })
+    let hint = "name another directory with --base; the command was not started";
+    let (base, _) = store::make_directories(base).map_err(|error| error.hint(hint))?;
+    tempfile_in(&base)
+        .map_err(|source| Error::io("write to the base", &base, source).hint(hint))?;
+    Ok(base)
 }
 
 /// Locks the base against other runs while the descriptor is open. A file system without locks allows all runs.

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::format::BUNDLE_MAGIC;
 use crate::host::disk;
-use crate::host::trust::is_trusted;
+use crate::host::trust;
 
 /// Bytes of a `format` or of a pool's mark that are read.
 const MARK_BYTES: u64 = 4096;
@@ -60,45 +60,22 @@ pub(super) struct Above {
     pub(super) kind: Option<&'static str>,
 }
 
-/// Refuses symlinks of other users in the path: they can redirect them at any moment.
-fn refuse_links_of_others(given: &Path) -> Result<()> {
-    use std::os::unix::fs::MetadataExt;
-    for above in given.ancestors().skip(1) {
-        let Ok(found) = std::fs::symlink_metadata(above) else {
-            continue;
-        };
-        if found.is_symlink() && !is_trusted(found.uid()) {
-            return Err(Error::conflict(format!(
-                "{}: leads through {}, a symlink of user {}",
-                given.display(),
-                above.display(),
-                found.uid()
-            ))
-            .hint("name the directory that the link leads to, if it should go there"));
-        }
-    }
-    Ok(())
-}
-
 impl Site {
     /// Inspects the named destination.
     ///
     /// # Errors
     /// When the path is invalid, or leads through something that is no directory.
     pub(crate) fn of(given: &Path) -> Result<Self> {
-        refuse_links_of_others(given)?;
         let spelled = given.as_os_str().as_bytes();
         let must_be_directory = spelled.ends_with(b"/") || spelled.ends_with(b"/.");
         let (parent, name, above) = match given.file_name() {
             Some(name) => {
                 let parent = given.parent().unwrap_or(Path::new(""));
-                let (above, missing) = existing(parent)?;
+                let (above, missing) = existing(parent, trust::resolve(parent)?)?;
                 (above.join(missing), name.to_owned(), above)
             }
             None => {
-                let path = given
-                    .canonicalize()
-                    .map_err(|source| Error::io("look at", given, source))?;
+                let path = trust::canonical(given)?;
                 let parent = path.parent().unwrap_or(Path::new("/")).to_path_buf();
                 let name = path.file_name().unwrap_or_default().to_owned();
                 (parent.clone(), name, parent)
@@ -164,43 +141,26 @@ impl Site {
     }
 }
 
-/// Splits `path` into the nearest existing directory at or above it, resolved, and the missing names below.
-fn existing(path: &Path) -> Result<(PathBuf, PathBuf)> {
-    for above in path.ancestors() {
-        let named = if above.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            above
-        };
-        let resolved = match named.canonicalize() {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            resolved => resolved.map_err(|source| Error::io("look at", named, source))?,
-        };
-        let missing = path.strip_prefix(above).unwrap_or(Path::new(""));
-        // After a missing name, `..` leads somewhere else once that name is made.
-        if missing
-            .components()
-            .any(|name| name == Component::ParentDir)
-        {
-            return Err(Error::not_found(format!(
-                "{}: there is no such directory",
-                path.display()
-            ))
-            .hint("name a destination without `..` behind what is not there"));
-        }
-        if !resolved.is_dir() {
-            return Err(Error::conflict(format!(
-                "{}: is no directory, so that nothing can be made in it",
-                named.display()
-            ))
-            .hint("name another destination"));
-        }
-        return Ok((resolved, missing.to_path_buf()));
+/// Checks that what exists of `path` is a directory in which the missing names can be made.
+fn existing(path: &Path, (found, missing): (PathBuf, PathBuf)) -> Result<(PathBuf, PathBuf)> {
+    // After a missing name, `..` leads somewhere else once that name is made.
+    if missing
+        .components()
+        .any(|name| name == Component::ParentDir)
+    {
+        return Err(
+            Error::not_found(format!("{}: there is no such directory", path.display()))
+                .hint("name a destination without `..` behind what is not there"),
+        );
     }
-    Err(Error::not_found(format!(
-        "{}: there is no such directory",
-        path.display()
-    )))
+    if !found.is_dir() {
+        return Err(Error::conflict(format!(
+            "{}: is no directory, so that nothing can be made in it",
+            found.display()
+        ))
+        .hint("name another destination"));
+    }
+    Ok((found, missing))
 }
 
 /// Resolves a directory that may not exist: its true path, the directories from its nearest existing one up to the
@@ -208,7 +168,7 @@ fn existing(path: &Path) -> Result<(PathBuf, PathBuf)> {
 pub(super) fn resolved(path: &Path) -> Result<(PathBuf, Vec<Id>, bool)> {
     let absolute =
         std::path::absolute(path).map_err(|source| Error::io("look at", path, source))?;
-    let (above, missing) = existing(&absolute)?;
+    let (above, missing) = existing(&absolute, trust::resolve_any(&absolute)?)?;
     let chain = ids(open_dir(&above)?)?;
     let exists = missing.as_os_str().is_empty();
     Ok((above.join(missing), chain, exists))
@@ -247,7 +207,7 @@ pub(super) fn is_mount_root(found: &fs::Statx) -> bool {
         && found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
 }
 
-/// Opens a directory only for inspection, following symlinks.
+/// Opens a directory only for inspection, following symlinks: what a link leads to is as precious as itself.
 pub(super) fn open_dir(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     fs::open(path, flags, Mode::empty())

@@ -9,11 +9,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Pool, disk, proof, trust};
 use crate::error::{Error, Result};
+use crate::host::way::open_fixed;
 
 /// The prefix of a room's name; a random part follows.
 const ROOM_PREFIX: &str = ".store-materialize-";
@@ -203,8 +204,8 @@ fn is_of_its_maker(dir: &OwnedFd) -> rustix::io::Result<bool> {
 
 /// Removes what a dead process left as `name` in `above`, if it is proven or empty. Returns whether it is gone.
 fn is_left_removed(above: &Path, name: &[u8], nonce: &str) -> bool {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let above = match fs::openat(CWD, above, flags, Mode::empty()) {
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    let above = match open_fixed(above, flags) {
         Ok(above) => above,
         Err(errno) => return is_gone(errno),
     };
