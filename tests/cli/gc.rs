@@ -276,15 +276,29 @@ fn a_second_collector_says_who_runs_and_ends_well() {
         .to_owned();
     let path = env.path(format!("home/.cache/store/{id}/gc.lock"));
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let text = r#"{"running":{"pid":4711,"since":"2026-01-02T03:04:05Z"}}"#;
-    std::fs::write(&path, text).unwrap();
+    let running = |pid: u32| {
+        let text = format!(r#"{{"running":{{"pid":{pid},"since":"2026-01-02T03:04:05Z"}}}}"#);
+        std::fs::write(&path, text).unwrap();
+    };
+    let own = std::process::id();
+    running(own);
     let held = std::fs::File::open(&path).unwrap();
     held.lock().unwrap();
     let text = env.ok(["gc", "--grace", "0"]);
     assert_eq!(
         text,
-        "nothing done: process 4711 collects this store since 2026-01-02 03:04:05 UTC\n"
+        format!("nothing done: process {own} collects this store since 2026-01-02 03:04:05 UTC\n")
     );
+    // The named process has ended, or none is named: somebody else holds the lock, and no collector runs.
+    for pid in [0, 0x7fff_fff0] {
+        running(pid);
+        let refused = env.store(["gc", "--grace", "0"]);
+        assert_eq!(refused.code, Some(5), "{refused}");
+        assert!(
+            refused.stderr.contains("is not running") && refused.stderr.contains("gc.lock"),
+            "{refused}"
+        );
+    }
     drop(held);
     assert!(env.ok(["gc", "--grace", "0"]).starts_with("freed      "));
 }

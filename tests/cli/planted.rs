@@ -243,3 +243,53 @@ fn the_mode_of_a_file_to_which_a_planted_use_leads_stays() {
     let mode = secret.metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o600);
 }
+
+/// Whether a lock may be held by another user depends on who may open its file.
+#[test]
+fn the_locks_of_jobs_are_closed_to_others() {
+    use std::os::unix::fs::MetadataExt;
+    let env = environment!();
+    env.write("d/file", "text");
+    env.ok(["put", "d", "project/demo/d"]);
+    env.ok(["init", "other"]);
+    let push = ["push", "project/demo/d", "other"];
+    env.ok(push);
+    let jobs = env.path("home/.local/state/store/jobs");
+    let job = std::fs::read_dir(&jobs).unwrap().next().unwrap();
+    let job = job.unwrap().path();
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+    let closed = || {
+        assert_eq!(mode(&job), 0o700);
+        for name in ["lock", "alive"] {
+            assert_eq!(mode(&job.join(name)), 0o600, "{name}");
+        }
+    };
+    closed();
+    // What an earlier build made is closed, too.
+    for (name, open) in [("", 0o755), ("lock", 0o644), ("alive", 0o644)] {
+        let open = std::fs::Permissions::from_mode(open);
+        std::fs::set_permissions(job.join(name), open).unwrap();
+    }
+    env.ok(push);
+    closed();
+    env.ok(["gc"]);
+    let found = std::fs::read_dir(env.path("home/.cache/store")).unwrap();
+    let locks = found.map(|entry| entry.unwrap().path().join("gc.lock"));
+    let locks: Vec<_> = locks.filter(|lock| lock.exists()).collect();
+    assert!(!locks.is_empty() && locks.iter().all(|lock| mode(lock) == 0o600));
+    // A reader of the journal holds the second lock for a moment; nobody keeps a job from running with it.
+    let alive = std::fs::File::open(job.join("alive")).unwrap();
+    alive.lock().unwrap();
+    env.ok(push);
+    drop(alive);
+    // A lock of somebody who is not known is no run of this job: the work is done all the same.
+    env.write("d/file", "newer");
+    env.ok(["put", "d", "project/demo/d"]);
+    let lock = std::fs::File::open(job.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let done = env.store(push);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert!(done.stderr.contains("is not running"), "{done}");
+    let there = env.ok(["cat", "--store", "other", "project/demo/d:file"]);
+    assert_eq!(there, "newer");
+}

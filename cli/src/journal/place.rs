@@ -2,15 +2,19 @@
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use store::{Error, Result};
 
 use crate::config;
-use crate::host::lock::{Lock, Running};
+use crate::host::lock::{self, Lock, Running};
 
 /// A job without a name is forgotten this long after its last run.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// How long readers of a journal may take, and the pause between two looks.
+const READERS_MAX: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The directory of one job: `lock`, `alive`, `status.json`, and the database in `journal/`.
 #[derive(Clone, Debug)]
@@ -76,8 +80,8 @@ impl JobDir {
             Ok(lock) => lock,
             Err(running) => return Ok(Err(running)),
         };
-        let alive = File::create(self.0.join("alive")).ok();
-        let alive = alive.filter(|file| file.lock().is_ok());
+        let alive = lock::open_closed(&self.0.join("alive")).ok();
+        let alive = alive.filter(is_taken);
         Ok(Ok(Held {
             _lock: lock,
             _alive: alive,
@@ -110,6 +114,19 @@ impl JobDir {
                 // The next sweep removes remains.
                 let _kept = std::fs::remove_dir_all(&dir.0);
             }
+        }
+    }
+}
+
+/// Takes the lock within [`READERS_MAX`]. Whoever keeps it for longer is no reader, and keeps no job from running.
+fn is_taken(alive: &File) -> bool {
+    let began = Instant::now();
+    loop {
+        match alive.try_lock() {
+            Err(TryLockError::WouldBlock) if began.elapsed() < READERS_MAX => {
+                std::thread::sleep(PAUSE);
+            }
+            taken => return taken.is_ok(),
         }
     }
 }
