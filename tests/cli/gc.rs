@@ -45,7 +45,16 @@ fn what_was_dropped_comes_back_and_the_rest_stays() {
     for (notes, code) in [
         (&b"notes\n"[..], 5),
         (b"\xff", 5),
-        (b"# HELP x\nstore_x 1\n", 0),
+        (b"# mine\n", 5),
+        (b"# HELP x\nstore_x 1\n", 5),
+        (b"# HELP store_x X.\nstore = \"/x\"\n", 5),
+        (b"# HELP store_x X.\n# mine\nstore_x 1\n", 5),
+        (b"store_dir = \"/x\"\n", 5),
+        (b"", 0),
+        (
+            b"# HELP store_x X.\n# TYPE store_x gauge\nstore_x{store=\"y\"} 1\n",
+            0,
+        ),
     ] {
         env.write("notes", notes);
         let finished = env.store(["gc", "--metrics-file", "notes"]);

@@ -6,6 +6,9 @@ use std::path::Path;
 use jiff::Timestamp;
 use store::{Error, Result};
 
+/// How the first line of metrics begins.
+const HELP: &str = "# HELP store_";
+
 /// One gauge: name, help, value.
 pub(crate) type Row = (&'static str, &'static str, String);
 
@@ -29,15 +32,13 @@ fn escaped(of: &str) -> String {
     plain.replace('\\', "\\\\")
 }
 
-/// Checks that `file` holds nothing but metrics, or is not there: it is going to be replaced.
+/// Checks that `file` holds nothing but what [`text`] makes, or nothing, or is not there: it is going to be replaced.
 ///
 /// # Errors
 /// Conflict, if it holds something else.
 pub(crate) fn check(file: &Path) -> Result<()> {
-    let is_ours =
-        |line: &str| line.is_empty() || line.starts_with('#') || line.starts_with("store_");
     let is_replaced = match super::files::read(file) {
-        Ok(text) => text.lines().all(is_ours),
+        Ok(text) => is_ours(&text),
         Err(error) => error.kind() != std::io::ErrorKind::InvalidData,
     };
     match is_replaced {
@@ -48,6 +49,18 @@ pub(crate) fn check(file: &Path) -> Result<()> {
         ))
         .hint("metrics replace the whole file: name one that is not there")),
     }
+}
+
+/// Whether a text is empty, or begins as metrics of this program do, and holds nothing else. A comment may be
+/// anybody's, and so may a line `store_dir = "/x"`.
+fn is_ours(text: &str) -> bool {
+    let mut lines = text.lines().filter(|line| !line.is_empty()).peekable();
+    let begins = lines.peek().is_none_or(|line| line.starts_with(HELP));
+    begins
+        && lines.all(|line| {
+            let is_row = || line.starts_with("store_") && line.contains("} ");
+            line.starts_with(HELP) || line.starts_with("# TYPE store_") || is_row()
+        })
 }
 
 /// Reads a time from the file of an earlier run. So the loss of the journal does not raise or clear an alert.
