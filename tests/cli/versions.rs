@@ -180,14 +180,14 @@ fn a_namespace_is_dropped_when_its_name_is_typed_again() {
     exit code: 2
     --- stdout
     --- stderr
-    This drops 3 versions in project/demo. Type the name of the namespace to go on: error: rm project/demo: not confirmed, expected "project/demo", found ""
+    error: rm project/demo: 3 versions not dropped, since not confirmed: expected "project/demo", found ""
     hint: nothing was dropped; type the whole name, or say --yes
     "#);
     check!(env, rm_and_type(&env, "project/demo", "y\n"), @r#"
     exit code: 2
     --- stdout
     --- stderr
-    This drops 3 versions in project/demo. Type the name of the namespace to go on: error: rm project/demo: not confirmed, expected "project/demo", found "y"
+    error: rm project/demo: 3 versions not dropped, since not confirmed: expected "project/demo", found "y"
     hint: nothing was dropped; type the whole name, or say --yes
     "#);
     assert_eq!(left(&env, "project/demo/data"), [3, 2, 1]);
@@ -197,7 +197,6 @@ fn a_namespace_is_dropped_when_its_name_is_typed_again() {
     dropped 3 versions; `store undo` brings that back until `store gc` has given back the space
     kept, since it is pinned: project/demo/data@1
     --- stderr
-    This drops 3 versions in project/demo. Type the name of the namespace to go on:
     ");
     assert_eq!(left(&env, "project/demo/data"), [1]);
     assert_eq!(left(&env, "project/demo/more/data"), [0; 0]);

@@ -160,15 +160,15 @@ fn confirm_ref(args: &Args, context: &Context, store: &Store, spec: &RefSpec) ->
     if dropped.len() < 2 {
         return Ok(());
     }
-    context.out.ask(format_args!(
+    let asked = context.out.ask(format_args!(
         "This drops all {} of {}. Go on? [y/N] ",
         human::counted(dropped.len() as u64, "version"),
         spec.name
     ));
-    match typed_line(context)?.trim() {
-        "y" | "Y" | "yes" => Ok(()),
+    match asked.then(|| typed_line(context)).transpose()? {
+        Some(typed) if ["y", "Y", "yes"].contains(&typed.trim()) => Ok(()),
         _ => Err(Error::invalid(format!("rm {}: not confirmed", spec.name))
-            .hint("nothing was dropped; one version is dropped as REF@N")),
+            .hint("nothing was dropped; one version is dropped as REF@N, all with --yes")),
     }
 }
 
@@ -240,17 +240,21 @@ fn unused(store: &Store, namespace: &Namespace, pools: &[Pool]) -> Result<HashSe
 /// Asks to type the name again, so that a typing mistake does not cost a project.
 fn confirm(context: &Context, state: &State, namespace: &Namespace) -> Result<()> {
     let dropped = refs::plan_drop_namespace(state, namespace)?;
-    context.out.ask(format_args!(
-        "This drops {} in {namespace}. Type the name of the namespace to go on: ",
-        human::counted(dropped.versions.len() as u64, "version"),
+    let dropped = human::counted(dropped.versions.len() as u64, "version");
+    let asked = context.out.ask(format_args!(
+        "This drops {dropped} in {namespace}. Type the name of the namespace to go on: ",
     ));
-    let typed = typed_line(context)?;
+    // Without a terminal, a script may still send the name.
+    let typed = match asked || !std::io::stdin().is_terminal() {
+        true => typed_line(context)?,
+        false => String::new(),
+    };
     if typed.trim() == namespace.as_str() {
         return Ok(());
     }
     let found = typed.trim();
     Err(Error::invalid(format!(
-        "rm {namespace}: not confirmed, expected {:?}, found {found:?}",
+        "rm {namespace}: {dropped} not dropped, since not confirmed: expected {:?}, found {found:?}",
         namespace.as_str()
     ))
     .hint("nothing was dropped; type the whole name, or say --yes"))

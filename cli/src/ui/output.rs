@@ -216,10 +216,15 @@ impl Output {
         })
     }
 
-    /// Prints a question; the answer is typed on the same line.
-    pub(crate) fn ask(&self, question: impl Display) {
+    /// Asks a question on standard error, without a line break. Returns false, and asks nothing, if there is no
+    /// terminal where somebody may answer, or if the output is for a machine.
+    pub(crate) fn ask(&self, question: impl Display) -> bool {
+        if self.json || !io::stdin().is_terminal() {
+            return false;
+        }
         // A person who cannot read the question will not type the right answer.
         let _unread = Seen::write(&mut io::stderr(), format_args!("{question}"));
+        true
     }
 
     /// Flushes the buffer.
