@@ -6,12 +6,21 @@ use crate::run::{REF, newest, run};
 
 /// A run with a store that is mounted read-only.
 fn reading(env: &TestEnvironment, script: &str) -> Finished {
+    let before = ["run", "--project", "llama", "--base", "other"];
+    of_reader(
+        env,
+        &[&before[..], &["--", "/bin/sh", "-c", script]].concat(),
+    )
+}
+
+fn of_reader(env: &TestEnvironment, words: &[&str]) -> Finished {
     let store = env.path("home/.local/share/store");
     let store = store.display();
     let mounts = format!("mount --bind {store} {store} && mount -o remount,ro,bind {store}");
-    let before = ["run", "--project", "llama", "--base", "other"];
-    let plain = env.command([&before[..], &["--", "/bin/sh", "-c", script]].concat());
-    with_mounts(&mounts, &plain).output().unwrap().into()
+    with_mounts(&mounts, &env.command(words))
+        .output()
+        .unwrap()
+        .into()
 }
 
 #[test]
@@ -27,7 +36,18 @@ fn who_changes_nothing_needs_no_right_to_write() {
     let done = reading(&env, "echo two > $STORE_PROJECT_CACHE_DIR/two");
     assert_eq!(done.code, Some(1), "{done}");
     assert!(done.stderr.contains("not saved"), "{done}");
+    assert!(
+        done.stderr.contains("once the store may be written to"),
+        "{done}"
+    );
     assert_eq!(newest(&env, REF), ["one=one"]);
+    // The list says why, and what to do.
+    let still = of_reader(&env, &["save", "--pending"]);
+    assert_eq!(still.code, Some(6), "{still}");
+    assert!(
+        still.stderr.contains("mounted read-only; ") && still.stderr.contains("once the store may"),
+        "{still}"
+    );
     env.ok(["save", "--pending"]);
     assert_eq!(env.ok(["cat", &format!("{REF}:two")]), "two\n");
 }

@@ -23,6 +23,15 @@ pub(super) fn is_out_of_reach(error: &Error, dir: &Path, context: &Context) -> b
     }
 }
 
+/// When a save or a push that failed so may succeed.
+pub(super) fn when(error: &Error) -> &'static str {
+    match error.kind() {
+        // A mount that is read-only is within reach.
+        ErrorKind::Denied => "once the store may be written to",
+        _ => "when the store can be reached",
+    }
+}
+
 fn is_store_gone(context: &Context) -> bool {
     context
         .open()

@@ -15,7 +15,7 @@ use store::{
 };
 
 use crate::commands::cache::unpushed;
-use crate::commands::reach::{is_out_of_reach, out_of_reach};
+use crate::commands::reach::{self, is_out_of_reach, out_of_reach};
 use crate::config;
 use crate::context::{Context, pools};
 use crate::host::apart;
@@ -165,13 +165,14 @@ pub(crate) fn save(
     match attempt(dir, target.as_ref(), how, context) {
         Err(error) if !how.dry_run && is_out_of_reach(&error, dir, context) => {
             let error = out_of_reach(error).within("not saved");
+            let when = reach::when(&error);
             let advice = error
                 .remedy()
                 .map(|remedy| format!("{}; ", remedy::words(remedy)));
             let advice = advice.unwrap_or_default();
             if !how.is_remembered() {
                 return Err(error.hint(format!(
-                    "{advice}{} is as it was; run this again when the store can be reached: the list of `store save --pending` \
+                    "{advice}{} is as it was; run this again {when}: the list of `store save --pending` \
                      keeps neither --base nor --exclude nor --allow-empty",
                     dir.display()
                 )));
@@ -181,7 +182,7 @@ pub(crate) fn save(
                 return Err(error);
             };
             Err(error.hint(format!(
-                "{advice}{} is as it was; `store save --pending` saves it when the store can be reached",
+                "{advice}{} is as it was; `store save --pending` saves it {when}",
                 noted.directory().display()
             )))
         }
@@ -248,7 +249,7 @@ fn pending(how: &How, context: &Context) -> Result<()> {
         }
         let is_for_it = store.as_ref().map_or(Ok(()), |store| noted.check(store));
         let outcome = is_for_it.and_then(|()| settle(noted, how, context));
-        failed.extend(outcome.err().map(|error| failure::one_line(&error)));
+        failed.extend(outcome.err().map(|error| failure::advised(&error)));
     }
     match failed.is_empty() {
         true => Ok(()),

@@ -117,6 +117,15 @@ pub(crate) fn one_line(error: &Error) -> String {
     line
 }
 
+/// A failure on one line, and what to do about it.
+pub(crate) fn advised(error: &Error) -> String {
+    let line = one_line(error);
+    match error.remedy() {
+        Some(remedy) => format!("{line}; {}", remedy::words(remedy)),
+        None => line,
+    }
+}
+
 /// The exit code of a result.
 pub(crate) fn code_of(done: &Result<()>) -> u8 {
     done.as_ref().err().map_or(0, |error| code(error.kind()))

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use store::{Error, ErrorKind, PutReport, PutRequest, Result, Store, Unwatched, View};
+use store::{Error, ErrorKind, PutReport, PutRequest, Remedy, Result, Store, Unwatched, View};
 
 use super::caches::Cache;
 use super::child::{Asked, Signals};
@@ -301,10 +301,19 @@ fn not_saved(error: Error, cache: &Cache) -> Error {
             "the command removed its cache; {name} is as it was, and the next run makes {dir} again"
         ));
     }
+    let when = match error.kind() {
+        ErrorKind::Denied => format!(" {}", reach::when(&error)),
+        _ => String::new(),
+    };
     let kept = format!(
-        "{dir} is as the command left it; `store save --pending` saves it, and so does the next run there"
+        "{dir} is as the command left it; `store save --pending` saves it{when}, and so does the next run there"
     );
+    let is_for_rights = failure::is_for_want_of_rights(&error);
     match (error.remedy(), error.kind()) {
+        (Some(Remedy::Advice(advice)), _) if is_for_rights && !advice.contains("--") => {
+            let advised = format!("{advice}; {kept}");
+            error.hint(advised)
+        }
         // Says what to do about the store, and also where the files are.
         (Some(remedy), ErrorKind::Unavailable | ErrorKind::Io) => {
             let advice = remedy::words(remedy);
