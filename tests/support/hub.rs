@@ -114,7 +114,8 @@ pub fn clutter(clean: &Path, dirty: &Path, seed: u64, generation: Generation) {
         ".agent_harnesses.json",
     ];
     for file in files {
-        write(&dirty.join(file), &random.bytes(50));
+        let bytes = random.bytes(if file.ends_with(".lock") { 0 } else { 50 });
+        write(&dirty.join(file), &bytes);
     }
     if generation != Generation::Plain {
         write(&repo.join("trees/x.json.tmp"), b"{");

@@ -194,6 +194,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 
 fn request(args: &Args, target: RefName) -> Result<PutRequest> {
     Ok(PutRequest {
+        identity: None,
         source: args.path.clone(),
         target,
         exclude: args.exclude.clone(),

@@ -300,6 +300,14 @@ impl Hf {
         self.root.join(OsStr::from_bytes(path))
     }
 
+    pub(super) fn filter_untold(&self) -> Arc<dyn Filter> {
+        Arc::new(self.by_rule.anew())
+    }
+
+    pub(super) fn harmless(&self) -> u64 {
+        self.by_rule.harmless()
+    }
+
     pub(super) fn notes(&self) -> Vec<Note> {
         let kind = match self.kind {
             RootKind::Home => "an HF_HOME",

@@ -130,7 +130,7 @@ pub(crate) struct Guard {
 }
 
 /// Files that hold credentials according to the environment, relative to the root.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct SecretPaths(Vec<Vec<u8>>);
 
 impl Default for ProfileOptions {
@@ -249,6 +249,22 @@ impl Profile {
     pub(crate) fn resolves(&self, path: &[u8]) -> bool {
         let mut names = path.rsplit(|byte| *byte == b'/').skip(1);
         matches!(self, Self::Hf(_)) && names.next() == Some(b"blobs")
+    }
+
+    /// The filter for another walk over the same tree, whose findings are not told.
+    pub(crate) fn filter_untold(&self) -> Option<Arc<dyn Filter>> {
+        match self {
+            Self::None | Self::Guard(_) => None,
+            Self::Hf(hf) => Some(hf.filter_untold()),
+        }
+    }
+
+    /// How many of the paths that its filter left out hold nothing that anybody would miss.
+    pub(crate) fn harmless(&self) -> u64 {
+        match self {
+            Self::None | Self::Guard(_) => 0,
+            Self::Hf(hf) => hf.harmless(),
+        }
     }
 
     /// The notes at the end of the walk.

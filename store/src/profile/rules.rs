@@ -2,7 +2,8 @@
 //!
 //! Names are judged by the directory that they are in: an HF_HOME holds `hub/`, a hub holds repositories, a repository
 //! holds `blobs/`, `refs/`, `snapshots/`, `trees/` and `.no_exist/`. The authors of a repository chose the names of
-//! files in a snapshot, so no name there means a lock or a secret: `poetry.lock` belongs to the repository.
+//! files in a snapshot, so no name there means a lock or a secret: `poetry.lock` belongs to the repository. Where no
+//! client makes locks, a lock is somebody's file as well.
 
 use super::Class;
 
@@ -78,7 +79,9 @@ enum Room {
     Snapshot,
     Missing,
     Listings,
-    /// Anything else in an HF_HOME. Only secrets, locks and unfinished files are left out.
+    /// What libraries keep beside repositories: they make locks and unfinished files there.
+    Client,
+    /// Anything else in an HF_HOME. No client makes files there: only secrets and directories of locks are left out.
     Taken,
 }
 
@@ -101,6 +104,16 @@ pub(super) fn is_repo(name: &[u8]) -> bool {
     kinds
         .iter()
         .any(|kind| name.len() > kind.len() && name.starts_with(kind))
+}
+
+/// Whether `path` is where a client keeps its login, of which there is no only copy.
+pub(super) fn is_login(root: RootKind, path: &[u8]) -> bool {
+    let path = match root {
+        RootKind::Home => path,
+        RootKind::Above => path.strip_prefix(b"huggingface/").unwrap_or_default(),
+        RootKind::Hub | RootKind::Repo => return false,
+    };
+    [&b"token"[..], b"stored_tokens"].contains(&path)
 }
 
 /// Whether tools keep credentials in files with this name, in whatever directory.
@@ -140,8 +153,11 @@ fn below(room: Room, name: &[u8]) -> Room {
         (Room::Snapshots, _) => Room::Snapshot,
         (Room::Home, b"hub") => Room::Hub,
         (Room::Home, b"datasets") => Room::Datasets,
-        (Room::Above | Room::Home | Room::Hub | Room::Taken, _) if is_repo(name) => Room::Repo,
+        (Room::Above | Room::Home | Room::Hub | Room::Client | Room::Taken, _) if is_repo(name) => {
+            Room::Repo
+        }
         (Room::Above, b"huggingface") => Room::Home,
+        (Room::Home, _) if is_of_client(name) => Room::Client,
         (Room::Home, _) => Room::Taken,
         (same, _) => same,
     }
@@ -153,8 +169,9 @@ fn last(room: Room, name: &[u8], is_dir: bool) -> Verdict {
         Room::Snapshots | Room::Snapshot | Room::Missing => None,
         Room::Above => (is_secret(name) || name == b"stored_tokens").then_some(Out::Secret),
         Room::Home => secret(name)
-            .or_else(|| unfinished(name, is_dir))
+            .or_else(|| lock_dir(name, is_dir))
             .or_else(|| home(name)),
+        Room::Taken => secret(name).or_else(|| lock_dir(name, is_dir)),
         Room::Hub => secret(name)
             .or_else(|| unfinished(name, is_dir))
             .or_else(|| (is_dir && name == b"blobs").then_some(Out::Shared)),
@@ -163,7 +180,7 @@ fn last(room: Room, name: &[u8], is_dir: bool) -> Verdict {
             .or_else(|| datasets(name, is_dir)),
         Room::Payloads => unfinished(name, is_dir).or_else(|| payload(name)),
         Room::Refs => ref_tmp(name),
-        Room::Repo | Room::Listings | Room::Taken => {
+        Room::Repo | Room::Listings | Room::Client => {
             secret(name).or_else(|| unfinished(name, is_dir))
         }
     };
@@ -172,7 +189,9 @@ fn last(room: Room, name: &[u8], is_dir: bool) -> Verdict {
 
 fn place(room: Room, name: &[u8], is_dir: bool) -> HubPlace {
     match (room, is_dir) {
-        (Room::Above | Room::Home | Room::Hub | Room::Taken, true) if is_repo(name) => {
+        (Room::Above | Room::Home | Room::Hub | Room::Client | Room::Taken, true)
+            if is_repo(name) =>
+        {
             HubPlace::Repo
         }
         (Room::Above, _) => HubPlace::Foreign,
@@ -197,6 +216,7 @@ fn lock_dir(name: &[u8], is_dir: bool) -> Option<Out> {
     (is_dir && name == b".locks").then_some(Out::Lock)
 }
 
+/// What a client makes where it works. Its `.lock` files are empty, which the caller has to check.
 fn unfinished(name: &[u8], is_dir: bool) -> Option<Out> {
     let lock = !is_dir && (name.ends_with(b".lock") || name.ends_with(b".lock.soft"));
     let partial = name.ends_with(b".incomplete") || (!is_dir && name.ends_with(b".tmp"));
@@ -219,6 +239,11 @@ fn class_of(name: &[u8]) -> Option<Class> {
     Class::ALL
         .into_iter()
         .find(|class| class.as_str().as_bytes() == name)
+}
+
+/// Whether this directory of an HF_HOME is a library's: `metrics`, `evaluate` and `transformers` are those of older ones.
+fn is_of_client(name: &[u8]) -> bool {
+    class_of(name).is_some() || [&b"metrics"[..], b"evaluate", b"transformers"].contains(&name)
 }
 
 /// Leaves out downloads, and names that `tempfile` makes: `tmp` and eight characters.
@@ -305,6 +330,42 @@ mod tests {
         ];
         for (path, out) in cases {
             assert_eq!(judged(RootKind::Home, path), Verdict::Out(out), "{path}");
+        }
+    }
+
+    #[test]
+    fn where_no_client_works_a_lock_is_somebodys_file() {
+        for path in [
+            "own.lock",
+            "own.incomplete",
+            "repo/Cargo.lock",
+            "repo/sub/table.lock.soft",
+            "repo/data.incomplete/",
+            "repo/notes.tmp",
+        ] {
+            let kept = Verdict::Keep(HubPlace::Other);
+            assert_eq!(judged(RootKind::Home, path), kept, "{path}");
+        }
+        for (path, out) in [
+            ("repo/.locks/", Out::Lock),
+            ("repo/models--a--b/blobs/12.lock", Out::Lock),
+            ("metrics/glue/default.lock", Out::Lock),
+            ("assets/x/y.incomplete", Out::Unfinished),
+        ] {
+            assert_eq!(judged(RootKind::Home, path), Verdict::Out(out), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_login_is_where_its_client_looks() {
+        assert!(is_login(RootKind::Home, b"token") && is_login(RootKind::Home, b"stored_tokens"));
+        assert!(is_login(RootKind::Above, b"huggingface/token"));
+        for (root, path) in [
+            (RootKind::Home, &b"repo/token"[..]),
+            (RootKind::Above, b"token"),
+            (RootKind::Hub, b"token"),
+        ] {
+            assert!(!is_login(root, path), "{root:?}");
         }
     }
 

@@ -72,6 +72,8 @@ pub(super) struct Walked {
     pub(super) is_private: bool,
     /// Whether the walk left anything out.
     pub(super) has_left_out: bool,
+    /// Whether some of that may be nowhere else.
+    pub(super) has_missed: bool,
 }
 
 /// A chunk of a file: its id and length.

@@ -107,6 +107,8 @@ pub enum Ancestor {
 pub struct PutRequest {
     /// The directory or file.
     pub source: PathBuf,
+    /// Device and inode that the source must have: others may rename what is in the directory above it.
+    pub identity: Option<(u64, u64)>,
     /// The ref that gets a new version.
     pub target: RefName,
     /// Globs of what to leave out.
@@ -227,6 +229,10 @@ pub struct PutReport {
     /// Paths that were left out because they could not be read, and why; the caller formats them.
     #[serde(skip)]
     pub skipped: Vec<(PathBuf, Error)>,
+    /// Whether something was left out that may be nowhere else: not only locks, unfinished files and the state that
+    /// clients make again.
+    #[serde(skip)]
+    pub has_missed: bool,
     /// Bytes of files that were read; only for a save.
     #[serde(skip)]
     pub read_bytes: u64,
@@ -246,6 +252,7 @@ impl PutRequest {
     pub fn new(source: impl Into<PathBuf>, target: RefName) -> Self {
         Self {
             source: source.into(),
+            identity: None,
             target,
             exclude: Vec::new(),
             skip_unreadable: false,

@@ -95,6 +95,7 @@ pub(super) fn pipeline(
             notes,
             is_private,
             has_left_out,
+            has_missed,
         } = match (packed, scanned) {
             (Ok(()), Ok(walked)) => walked,
             (packed, scanned) => {
@@ -106,6 +107,7 @@ pub(super) fn pipeline(
         built.report.notes.extend(notes);
         built.is_private = is_private;
         built.has_left_out = has_left_out;
+        built.report.has_missed = has_missed || !built.report.skipped.is_empty();
         if let Some(secrets) = secrets {
             secrets.finish()?;
             let notes = secrets.notes().into_iter().map(Note::from);

@@ -116,14 +116,21 @@ impl<'p> Scan<'p> {
                 (version.root == base.root).then_some(Base(version))
             });
         let root_path = root.clone();
+        let counted = WalkOptions {
+            filter: profile.filter_untold(),
+            ..options.clone()
+        };
         let ties = Ties::new(&request.pools, reader, &root);
         let scan = Self {
             store,
             private: Private::new(ties.private_trees()),
             ties,
             own,
-            walk: walk(&root, options.clone())?,
-            expected: Some(Expected { root, options }),
+            walk: of_request(walk(&root, options)?, request)?,
+            expected: Some(Expected {
+                root,
+                options: counted,
+            }),
             profile,
             follow: Follow::new(request.links, source, &root_path, own_paths(store)),
             given: source.clone(),
@@ -236,6 +243,7 @@ impl<'p> Scan<'p> {
             notes: self.notes(),
             is_private: self.private.is_any(),
             has_left_out: self.has_left_out || self.walk.passed_over() > 0,
+            has_missed: self.has_left_out || self.walk.passed_over() > self.profile.harmless(),
         })
     }
 
@@ -464,4 +472,16 @@ fn not_there(source: &Path, error: std::io::Error) -> Error {
 
 fn lost() -> Error {
     Error::interrupted("a later stage of the put stopped")
+}
+
+/// Checks that the walk is over the directory that the request means, whatever is at its path.
+fn of_request(walk: FileWalk, request: &PutRequest) -> Result<FileWalk> {
+    match request.identity {
+        Some(meant) if walk.identity() != Some(meant) => Err(Error::conflict(format!(
+            "{}: is not the directory that it was: another one was put in its place",
+            request.source.display()
+        ))
+        .hint("nothing was stored: see who may rename in the directory above it")),
+        _ => Ok(walk),
+    }
 }

@@ -79,8 +79,9 @@ pub enum Item {
 
 /// Rules that globs cannot express about what a walk skips.
 pub trait Filter: fmt::Debug + Send + Sync {
-    /// Whether `path`, relative to the root, is left out with everything in it. Called once for each name.
-    fn is_out(&self, path: &[u8], is_dir: bool) -> bool;
+    /// Whether `path`, relative to the root, is left out with everything in it. Called once for each name. `is_empty`
+    /// looks whether it is a regular file without bytes.
+    fn is_out(&self, path: &[u8], is_dir: bool, is_empty: &dyn Fn() -> bool) -> bool;
 }
 
 /// What a walk leaves out.
@@ -161,6 +162,11 @@ impl FileWalk {
     /// it is the path of the directory to which the walk has returned.
     pub fn path(&self) -> &[u8] {
         &self.path
+    }
+
+    /// Device and inode of the root, if that is a directory; before the first item is taken.
+    pub fn identity(&self) -> Option<(u64, u64)> {
+        self.stack.first().map(|root| root.identity)
     }
 
     /// How many names globs or the filter have excluded so far.
@@ -265,8 +271,12 @@ impl FileWalk {
         }
         let is_dir = kind == FileType::Directory;
         let filter = self.options.filter.as_ref();
+        let is_empty = || {
+            let found = dir.stat(name);
+            found.is_ok_and(|found| found.file_type() == FileType::RegularFile && found.size == 0)
+        };
         if exclude.is_match(&self.path, is_dir)
-            || filter.is_some_and(|filter| filter.is_out(&self.path, is_dir))
+            || filter.is_some_and(|filter| filter.is_out(&self.path, is_dir, &is_empty))
         {
             return Ok(None);
         }
