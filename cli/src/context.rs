@@ -38,6 +38,7 @@ pub(crate) struct Context {
     opened: RefCell<Vec<Store>>,
     /// The exit code if nothing failed: that of the command that `store run` ran.
     code: Cell<u8>,
+    pub(crate) failed: Cell<Option<Error>>,
 }
 
 /// The location of the store, and where the name came from.
@@ -68,6 +69,7 @@ impl Context {
             out,
             stop: stop_on_signals(are_for_a_command)?,
             code: Cell::default(),
+            failed: Cell::default(),
             opened: RefCell::default(),
             global,
         })
@@ -283,6 +285,12 @@ impl Context {
     /// Sets the exit code for the case that nothing else fails.
     pub(crate) fn end_with(&self, code: u8) {
         self.code.set(code);
+    }
+
+    /// Ends with this code and this error, which is printed last, if nothing else fails.
+    pub(crate) fn fail_with(&self, code: u8, error: Error) {
+        self.code.set(code);
+        self.failed.set(Some(error));
     }
 
     /// The exit code if nothing else failed.

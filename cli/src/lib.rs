@@ -39,7 +39,7 @@ pub fn main() -> ExitCode {
     if let Some(done) = commands::run_alone(&cli.command, &out) {
         return ui::failure::exit_code(done.and_then(|()| out.finish()), json);
     }
-    let mut code = 0;
+    let (mut code, mut failed) = (0, None);
     let hands_on = cli.command.hands_on_signals();
     let done = Context::new(cli.global, hands_on).and_then(|context| {
         let done = commands::run(&cli.command, &context)
@@ -47,15 +47,16 @@ pub fn main() -> ExitCode {
             .map_err(|error| context::elsewhere::of_named_store(error, &context))
             .and_then(|()| context.out.finish());
         let told = context.tell_warnings();
-        code = context.code();
+        (code, failed) = (context.code(), context.failed.take());
         match code {
             0 => done.and(told),
-            // The failure of a child command shows in its exit code. Other failures were printed before.
+            // The exit code is that of a child command.
             _ => done,
         }
     });
-    match (code, done) {
-        (0, done) | (_, done @ Err(_)) => ui::failure::exit_code(done, json),
-        (code, Ok(())) => ExitCode::from(code),
+    match (code, done, failed) {
+        (0, done, _) | (_, done @ Err(_), _) => ui::failure::exit_code(done, json),
+        (code, Ok(()), Some(error)) => ui::failure::exit_with(code, &error, json),
+        (code, Ok(()), None) => ExitCode::from(code),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use support::{check, environment};
+use support::{TestEnvironment, check, environment};
 
 #[test]
 fn a_usage_that_makes_no_sense_is_2() {
@@ -341,4 +341,55 @@ fn a_glob_that_is_no_text_is_named() {
     assert!(env.path(bytes(b"out/caf\xe9")).exists() && !env.path("out/other").exists());
     env.ok(["rm", "project/demo/data", "--glob", "caf?", "--yes"]);
     assert!(!env.ok(["ls", "-r", "project/demo/data"]).contains("caf"));
+}
+
+/// With `--json`, every line of standard error is JSON, and the last one is the error with its exit code.
+#[test]
+fn the_last_line_of_json_is_the_error() {
+    let env = versions_of_two();
+    let last = |words: &[&str], code: i32| {
+        let done = env.store(["--json"].iter().chain(words));
+        assert_eq!(done.code, Some(code), "{words:?}: {done}");
+        let lines: Vec<serde_json::Value> = done
+            .stderr
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{words:?}: {done}")))
+            .collect();
+        let last = lines.last().unwrap().clone();
+        assert!(last["error"].is_string(), "{words:?}: {done}");
+        assert_eq!(last["exit_code"], code, "{words:?}: {done}");
+        for line in &lines {
+            let said = line["warning"].as_str().unwrap_or_default();
+            assert!(!said.contains("error:"), "{words:?}: {done}");
+        }
+        last
+    };
+    last(&["rm", "project/p"], 2);
+    last(&["-q", "rm", "project/p"], 2);
+    let seed = ["run", "--base", "b", "--seed", "project/p/s", "--"];
+    let failed = last(&[&seed[..], &["false"]].concat(), 1);
+    assert!(failed["error"].as_str().unwrap().contains("exit code 1"));
+    last(&[&seed[..], &["/bin/sh", "-c", "exit 7"]].concat(), 7);
+    let missing = last(&[&seed[..], &["./none"]].concat(), 127);
+    assert!(
+        missing["causes"].to_string().contains("./none"),
+        "{missing}"
+    );
+    let run = ["run", "--base", "b", "--project", "q", "--"];
+    let missing = last(&[&run[..], &["./none"]].concat(), 127);
+    assert!(missing["error"].to_string().contains("./none"), "{missing}");
+    // The save fails as well as the command: its error has the exit code of the command.
+    let script =
+        "printf 'machine a login b password c0ffee' > $STORE_PROJECT_CACHE_DIR/.netrc; exit 9";
+    let failed = last(&[&run[..], &["/bin/sh", "-c", script]].concat(), 9);
+    assert_eq!(failed["kind"], "Partial", "{failed}");
+}
+
+fn versions_of_two() -> TestEnvironment {
+    let env = environment!();
+    for text in ["a", "b"] {
+        env.write("d/a", text);
+        env.ok(["put", "d", "project/p/a"]);
+    }
+    env
 }

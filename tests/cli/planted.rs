@@ -244,6 +244,26 @@ fn the_mode_of_a_file_to_which_a_planted_use_leads_stays() {
     assert_eq!(mode & 0o7777, 0o600);
 }
 
+#[test]
+fn a_seed_is_not_made_in_a_base_of_a_stranger() {
+    let env = environment!();
+    planted(&env, "shared/cache");
+    for base in [
+        &["--base", "shared/cache"][..],
+        &["--base", "shared/cache/below"],
+    ] {
+        let words = [&["run", "--seed", REF][..], base, &["--", "touch", "ran"]].concat();
+        let refused = env.store(words);
+        assert_eq!(refused.code, Some(1), "{refused}");
+        assert!(refused.stderr.contains("user 4242"), "{refused}");
+        assert!(!env.path("ran").exists());
+    }
+    assert_eq!(
+        std::fs::read_dir(env.path("shared/cache")).unwrap().count(),
+        0
+    );
+}
+
 /// Whether a lock may be held by another user depends on who may open its file.
 #[test]
 fn the_locks_of_jobs_are_closed_to_others() {

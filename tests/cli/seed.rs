@@ -348,3 +348,101 @@ fn a_base_in_a_store_is_refused_before_anything_is_made() {
     assert!(refused.stderr.contains("lies in a store"), "{refused}");
     assert!(!env.path("other/base").exists());
 }
+
+/// What makes a directory look like an HF_HOME.
+const HUB: &str = "cd $STORE_SEED_DIR; R=hub/models--a--b; mkdir -p $R/refs $R/blobs $R/snapshots/0123456789012345678901234567890123456789; \
+                   printf 0123456789012345678901234567890123456789 > $R/refs/main; \
+                   echo {} > $R/snapshots/0123456789012345678901234567890123456789/config.json; ";
+
+/// A client's locks are empty and where clients make them. All else is somebody's file.
+#[test]
+fn locks_and_parts_of_the_users_own_are_in_a_seed() {
+    let env = environment!();
+    let own = [
+        "repo/Cargo.lock",
+        "repo/poetry.lock",
+        "repo/empty.lock",
+        "repo/table.incomplete",
+        "repo/notes.tmp",
+        "hub/models--a--b/blobs/held.lock",
+        "datasets/x/flake.lock",
+        "own.lock",
+    ];
+    let of_client = [
+        "hub/.locks/models--a--b/12.lock",
+        "hub/models--a--b/blobs/12.lock",
+        "hub/models--a--b/blobs/12.incomplete",
+        "datasets/x/builder.lock",
+        "token",
+    ];
+    let make = |dir: &str| {
+        format!(
+            "mkdir -p repo datasets/x hub/.locks/models--a--b; for F in {}; do echo deps > $F; done; for F in {}; do : > $F; done; \
+             : > repo/empty.lock; printf hf_abcdefghijklmnopqrstuvwxyzabcdefgh > token; true {dir}",
+            own.join(" "),
+            of_client.join(" ")
+        )
+    };
+    let done = env.store(seed(&[], &format!("{HUB}{}", make(""))));
+    assert_eq!(done.code, Some(0), "{done}");
+    // What is left out is named.
+    for path in of_client {
+        let shown = path.strip_suffix("/models--a--b/12.lock").unwrap_or(path);
+        assert!(done.stderr.contains(shown), "{path}: {done}");
+    }
+    let listed = env.ok(["ls", "-r", REF]);
+    for path in own {
+        assert!(listed.contains(path), "{path}: {listed}");
+    }
+    for path in of_client {
+        assert!(!listed.contains(path), "{path}: {listed}");
+    }
+    assert_eq!(fs::read_dir(env.path("base")).unwrap().count(), 0);
+}
+
+/// What is not put and may be nowhere else stays, with a code that says so.
+#[test]
+fn what_a_profile_leaves_out_of_a_seed_is_not_deleted() {
+    for (script, path) in [
+        ("mkdir assets; echo data > assets/data", "assets/data"),
+        (
+            "mkdir downloads; echo data > downloads/data",
+            "downloads/data",
+        ),
+        ("mkdir repo; echo data > repo/token", "repo/token"),
+    ] {
+        let env = environment!();
+        let done = env.store(seed(&["--json"], &format!("{HUB}{script}")));
+        assert_eq!(done.code, Some(6), "{done}");
+        let last: serde_json::Value =
+            serde_json::from_str(done.stderr.lines().last().unwrap()).unwrap();
+        assert_eq!(last["exit_code"], 6, "{done}");
+        let dir = path.split('/').next().unwrap();
+        assert!(done.stderr.contains(dir), "{done}");
+        let left = fs::read_dir(env.path("base")).unwrap().next().unwrap();
+        assert!(left.unwrap().path().join(path).exists(), "{path}");
+    }
+}
+
+/// The script, or another user, put something else in the place of the directory.
+#[test]
+fn a_seed_directory_that_was_exchanged_is_not_published() {
+    let env = environment!();
+    env.write("private/notes", "of root");
+    for other in [
+        "mkdir $STORE_SEED_DIR; echo forged > $STORE_SEED_DIR/file",
+        "ln -s $PWD/private $STORE_SEED_DIR",
+        "true",
+    ] {
+        let script = format!("echo own > $STORE_SEED_DIR/file; mv $STORE_SEED_DIR away; {other}");
+        let done = env.store(seed(&[], &script));
+        assert_eq!(done.code, Some(5), "{other}: {done}");
+        assert!(done.stderr.contains("is not the directory"), "{done}");
+        assert_eq!(env.store(["ls", REF]).code, Some(3));
+        assert_eq!(
+            fs::read_to_string(env.path("private/notes")).unwrap(),
+            "of root"
+        );
+        fs::remove_dir_all(env.path("away")).unwrap();
+    }
+}

@@ -88,13 +88,18 @@ pub(crate) fn exit_code(done: Result<()>, json: bool) -> ExitCode {
     if is_broken_pipe(&error) {
         return ExitCode::SUCCESS;
     }
+    exit_with(code(error.kind()), &error, json)
+}
+
+/// Prints the failure on standard error, and ends with this code: that of a child command may be any.
+pub(crate) fn exit_with(code: u8, error: &Error, json: bool) -> ExitCode {
     let told = Told {
         error: error.to_string(),
         kind: format!("{:?}", error.kind()),
         details: error.details(),
-        causes: causes(&error),
+        causes: causes(error),
         hint: error.remedy().map(remedy::words),
-        exit_code: code(error.kind()),
+        exit_code: code,
     };
     let text = match json_line(&told) {
         Ok(line) if json => line + "\n",

@@ -487,6 +487,6 @@ pub(super) fn bring_compiles<'s>(
     done.stopped.or(failed).map_or(Ok(()), Err)
 }
 
-fn not_started(error: Error) -> Error {
+pub(super) fn not_started(error: Error) -> Error {
     error.hint("the command was not started: name another directory with --base")
 }

@@ -17,13 +17,14 @@ use std::time::{Duration, Instant};
 
 use store::{Error, Reader, RefName, Result, Store};
 
-use self::caches::Cache;
+use self::caches::{Cache, not_started};
 use self::child::{Asked, Signals};
 use self::saver::Saver;
 use crate::commands::cache::of_run::Compiles;
 use crate::config::layouts::{Layout, Namespaces, Places};
 use crate::context::Context;
 use crate::context::pools::PoolArgs;
+use crate::host::planted;
 use crate::ui::{failure, human, names, remedy};
 
 /// Run a command with the caches of its project, and save what it adds to them
@@ -172,24 +173,20 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         &mut |asked| saving.look(asked, began.elapsed()),
     );
     saving.finish();
-    if let Some(error) = ended.error {
-        context
-            .out
-            .warning(format_args!("error: {}", failure::one_line(&error)));
-    }
     let replaced = missing_links(&layout, &places, NOT_SAVED).map(drop);
     let saved = saver.last(&signals).and(replaced);
     compiles.after(&|| signals.asked() == Asked::Again);
-    context.end_with(ended.code);
-    match (ended.code, saved) {
-        (0, saved) => saved,
-        (_, Ok(())) => Ok(()),
-        (_, Err(error)) => {
-            // The exit code shows the command's own failure.
-            tell("error", &error, context);
-            Ok(())
+    // The exit code is that of the command, whatever else failed.
+    match (ended.code, saved, ended.error) {
+        (0, saved, _) => return saved,
+        (code, Ok(()), None) => context.end_with(code),
+        (code, Ok(()), Some(error)) | (code, Err(error), None) => context.fail_with(code, error),
+        (code, Err(unsaved), Some(error)) => {
+            tell("warning", &unsaved, context);
+            context.fail_with(code, error);
         }
     }
+    Ok(())
 }
 
 /// Prints a failure that the exit code does not show, and what to do about it.
@@ -247,10 +244,10 @@ fn check_places(args: &Args, layout: &Layout, context: &Context) -> Result<Optio
 fn check_base(args: &Args, context: &Context) -> Result<()> {
     let layout = layout(args, context)?;
     let within = named_base(args, &layout).join("NAME");
+    planted::check(&within).map_err(not_started)?;
     let store = context.open_for_dry_run()?;
-    store::check_destination(&store, &crate::config::precious(), &within, Vec::new).map_err(
-        |error| error.hint("the command was not started: name another directory with --base"),
-    )
+    store::check_destination(&store, &crate::config::precious(), &within, Vec::new)
+        .map_err(not_started)
 }
 
 /// Creates the base if it is missing, and resolves its path.
@@ -292,9 +289,11 @@ fn check_room(base: &Path, wanted: u64) -> Result<()> {
 
 /// Checks that files can be created.
 fn tempfile_in(dir: &Path) -> std::io::Result<()> {
-    let probe = dir.join(format!(".store-run-{}", std::process::id()));
-    std::fs::write(&probe, "")?;
-    std::fs::remove_file(probe)
+    // Nobody can guess its name, and put a link there.
+    tempfile::Builder::new()
+        .prefix(".store-run-")
+        .tempfile_in(dir)?
+        .close()
 }
 
 /// A name for an unnamed job: the host and the process id.

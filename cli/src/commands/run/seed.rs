@@ -1,5 +1,7 @@
 //! `store run --seed`: if many hosts start the same script, one runs it, and the others wait for the ref that it makes.
 
+mod dir;
+
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,11 +11,12 @@ use serde::Serialize;
 use store::claims::{Beating, Claim, Claims, Look};
 use store::{Ended, Error, ErrorKind, Id, Onto, PutRequest, RefName, Result, Store, Who};
 
+use self::dir::SeedDir;
 use super::child::{self, Signals};
 use super::{Args, base, check_base, check_room, layout};
 use crate::commands::wait::{Newest, Pace};
 use crate::context::Context;
-use crate::ui::{failure, human, names};
+use crate::ui::{failure, human, names, remedy};
 
 /// Names the directory for the script's result.
 const VARIABLE: &str = "STORE_SEED_DIR";
@@ -31,6 +34,9 @@ struct Report {
     /// Whether the script ran on this host.
     made: bool,
     secs: f64,
+    /// What is worth knowing, like what was left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 /// The version that the ref has in the end.
@@ -40,6 +46,9 @@ struct Published {
     /// Whether this host's script made it.
     is_own: bool,
     left_out: Vec<(PathBuf, Error)>,
+    /// Whether something is not in it that may be nowhere else.
+    has_missed: bool,
+    notes: Vec<String>,
 }
 
 /// A process that wants the ref.
@@ -81,7 +90,7 @@ impl Seeder<'_> {
         let mut waits_for: Option<Who> = None;
         loop {
             if let Some((version, id)) = newest.look()? {
-                self.tell(version, id, false);
+                self.tell(version, id, false, Vec::new());
                 return Ok(());
             }
             match claims.look(self.began.elapsed())? {
@@ -132,9 +141,9 @@ impl Seeder<'_> {
             self.end_failed(beating, ended, is_asked);
             return Ok(());
         }
-        let left = self.check_left(dir.path());
+        let left = dir.check().and_then(|()| self.check_left(dir.path()));
         let is_empty = left.is_err();
-        let published = left.and_then(|()| self.publish(dir.path()));
+        let published = left.and_then(|()| self.publish(&dir));
         let how = match &published {
             Ok(_) => Ended::Done,
             Err(error) if is_empty || is_for_all(error) => Ended::failed(&failure::one_line(error)),
@@ -144,27 +153,16 @@ impl Seeder<'_> {
         self.end(beating, how);
         let published = match published {
             Ok(published) => published,
-            Err(error) => {
-                self.keep(dir);
-                return Err(error.within("not published"));
-            }
+            Err(error) => return Err(kept(error.within("not published"), dir)),
         };
         let Published {
             version,
             id,
             is_own,
             left_out,
+            has_missed,
+            notes,
         } = published;
-        if !left_out.is_empty() {
-            for skipped in failure::skipped(left_out) {
-                let error = skipped.error;
-                self.context
-                    .out
-                    .warning(format_args!("warning: left out: {error}"));
-            }
-            self.keep(dir);
-            self.context.end_with(failure::code(ErrorKind::Partial));
-        }
         if is_lost || !is_own {
             self.context.out.note(format_args!(
                 "note: {}: another one was taken to make it meanwhile; {}",
@@ -176,8 +174,17 @@ impl Seeder<'_> {
                 }
             ));
         }
-        self.tell(version, id, is_own);
-        Ok(())
+        self.tell(version, id, is_own, notes);
+        if !has_missed {
+            return Ok(());
+        }
+        let error = Error::partial(format!(
+            "{}@{version}: not all that the script made is in it",
+            self.target
+        ));
+        let skipped = failure::skipped(left_out).into_iter();
+        let skipped = skipped.map(|skipped| format!("left out: {}", skipped.error));
+        Err(kept(error.list(skipped), dir))
     }
 
     /// Tells the others and the user that the script failed, and ends with its exit code.
@@ -188,38 +195,26 @@ impl Seeder<'_> {
             false => Ended::failed(&format!("exit code {}", ended.code)),
         };
         self.end(beating, how);
-        self.context.end_with(ended.code);
         let how = match signal {
             Some(signal) => format!("was ended by signal {signal}"),
             None => format!("failed with exit code {}", ended.code),
         };
-        self.context.out.warning(format_args!(
-            "error: {}: not made: the script {how}; nothing was published",
+        let error = Error::unavailable(format!(
+            "{}: not made: the script {how}; nothing was published",
             self.target
         ));
-        if let Some(error) = ended.error {
-            let told = failure::one_line(&error);
-            self.context.out.warning(format_args!("error: {told}"));
-        }
+        let error = match ended.error {
+            Some(cause) => error.because(cause),
+            None => error,
+        };
+        self.context.fail_with(ended.code, error);
     }
 
     /// An empty directory, which is removed after it was published.
-    fn fresh(&self) -> Result<tempfile::TempDir> {
+    fn fresh(&self) -> Result<SeedDir> {
         let base = base(self.args, &layout(self.args, self.context)?)?;
         check_room(&base, self.args.free)?;
-        tempfile::Builder::new()
-            .prefix("seed-")
-            .tempdir_in(&base)
-            .map_err(|source| Error::io("make a directory in", base, source))
-    }
-
-    /// Keeps a directory that could not be published.
-    fn keep(&self, dir: tempfile::TempDir) {
-        let dir = dir.keep();
-        let dir = dir.display();
-        self.context
-            .out
-            .note(format_args!("note: what the script made is in {dir}"));
+        SeedDir::new(&base)
     }
 
     /// Checks that the script left any files.
@@ -235,10 +230,11 @@ impl Seeder<'_> {
     }
 
     /// Publishes the result. Returns the version that the ref has in the end.
-    fn publish(&self, dir: &Path) -> Result<Published> {
+    fn publish(&self, dir: &SeedDir) -> Result<Published> {
         // Signals were meant for the script; its result is still published.
         let store = self.context.open_until(std::sync::Arc::default())?;
-        let mut request = PutRequest::new(dir, self.target.clone());
+        let mut request = PutRequest::new(dir.path(), self.target.clone());
+        request.identity = Some(dir.identity());
         request.onto = Onto::Only(0);
         request.message = format!(
             "made by {}",
@@ -259,6 +255,8 @@ impl Seeder<'_> {
                         id,
                         is_own: false,
                         left_out: Vec::new(),
+                        has_missed: false,
+                        notes: Vec::new(),
                     }),
                     None => Err(error),
                 };
@@ -271,6 +269,8 @@ impl Seeder<'_> {
                 id,
                 is_own: true,
                 left_out: done.skipped,
+                has_missed: done.has_missed,
+                notes: done.notes.iter().map(remedy::note).collect(),
             }),
             _ => Err(Error::conflict(format!("{}: has no version", self.target))),
         }
@@ -285,15 +285,34 @@ impl Seeder<'_> {
         }
     }
 
-    fn tell(&self, version: u64, id: Id, made: bool) {
+    fn tell(&self, version: u64, id: Id, made: bool, notes: Vec<String>) {
+        for note in &notes {
+            self.context.out.note(format_args!("note: {note}"));
+        }
         self.context.out.report_aside(&Report {
             target: self.target.clone(),
             version,
             id,
             made,
             secs: self.began.elapsed().as_secs_f64(),
+            notes,
         });
     }
+}
+
+/// The error of a directory that is kept, since not all of it was published.
+fn kept(error: Error, dir: SeedDir) -> Error {
+    let Some(dir) = dir.keep() else {
+        return error;
+    };
+    let advice = error.remedy().map(remedy::words);
+    let advice = advice
+        .map(|advice| format!("{advice}; "))
+        .unwrap_or_default();
+    error.hint(format!(
+        "{advice}what the script made is in {}",
+        dir.display()
+    ))
 }
 
 /// The signal that ended a script, if one did; 255, with which many scripts fail, is none.
