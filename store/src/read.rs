@@ -112,6 +112,12 @@ impl<'s> Reader<'s> {
         known.insert(id, bytes.to_vec());
     }
 
+    /// Notes that this version is read: as long as it is live, what is missing is damage.
+    pub(crate) fn asks_for(&self, name: &RefName, number: u64) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.push((name.clone(), number));
+    }
+
     /// Returns the location of a chunk.
     ///
     /// # Errors
@@ -311,10 +317,7 @@ impl<'s> Reader<'s> {
     pub fn resolve(&self, spec: &RefSpec) -> Result<Found> {
         let view = self.view();
         let (number, version) = view.state.at(&spec.name, spec.version.as_ref())?;
-        self.asked
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((spec.name.clone(), number));
+        self.asks_for(&spec.name, number);
         let mut node = Node::from(version.root);
         let mut entries_before = 0;
         let mut above: Vec<&[u8]> = Vec::new();

@@ -182,24 +182,22 @@ impl State {
     }
 
     /// Finds a version whose root is this tree or file; looks at `likely` first.
-    ///
-    /// # Errors
-    /// When the state cannot be read.
     pub(crate) fn with_root(
         &self,
         root: &Content,
         likely: Option<(RefName, u64)>,
-    ) -> Result<Option<Version>> {
+    ) -> Result<Option<(RefName, u64, Version)>> {
         if let Some((name, number)) = likely
             && let Some(version) = self.refs.version(&name, number)?
             && version.root.content() == root
         {
-            return Ok(Some(version));
+            return Ok(Some((name, number, version)));
         }
         for found in self.refs.iter() {
-            let mut versions = found?.1.versions.into_values();
-            if let Some(version) = versions.find(|version| version.root.content() == root) {
-                return Ok(Some(version));
+            let (name, head) = found?;
+            let is_of = |(_, version): &(u64, Version)| version.root.content() == root;
+            if let Some((number, version)) = head.versions.into_iter().find(is_of) {
+                return Ok(Some((name, number, version)));
             }
         }
         Ok(None)

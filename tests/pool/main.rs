@@ -11,6 +11,7 @@ mod hostile;
 mod killed;
 mod led;
 mod life;
+mod lost;
 mod midway;
 mod mixed;
 mod mounts;

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::path::Path;
 
+use super::vouched::Vouchers;
 use super::{Ancestor, PutRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, Node, RefSpec, Root, State, Totals, TreeEncoder, TreeEntry};
@@ -30,7 +31,12 @@ pub(super) struct Base {
 }
 
 /// Returns what the source was made from.
-pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor) -> Result<Base> {
+pub(super) fn base(
+    reader: &Reader<'_>,
+    request: &PutRequest,
+    ancestor: Ancestor,
+    vouchers: &mut Vouchers<'_>,
+) -> Result<Base> {
     let root = &super::scan::resolved(&request.source)?;
     let state = &reader.view().state;
     let mark = marked(&request.pools, root);
@@ -69,11 +75,16 @@ pub(super) fn base(reader: &Reader<'_>, request: &PutRequest, ancestor: Ancestor
             match (notes, note, mark) {
                 (Some(notes), Some(note), _) => Base {
                     version: Some(note.version),
-                    root: Some(whole(reader, note.root, || Ok(notes.list(&note)))?),
+                    root: Some(whole(
+                        reader,
+                        note.root,
+                        vouchers,
+                        || Ok(notes.list(&note)),
+                    )?),
                     made: None,
                 },
                 (_, _, Some((pool, mark))) if is_of(&mark, reader.store(), request) => {
-                    of_mark(reader, pool, &mark)?
+                    of_mark(reader, pool, &mark, vouchers)?
                 }
                 _ if state.version(&request.target, None).is_err() => Base::default(),
                 _ if ancestor == Ancestor::KnownOrNothing => Base::default(),
@@ -284,7 +295,12 @@ fn of_version(state: &State, request: &PutRequest, number: u64) -> Result<Base> 
     }
 }
 
-fn of_mark(reader: &Reader<'_>, pool: &Pool, mark: &Mark) -> Result<Base> {
+fn of_mark(
+    reader: &Reader<'_>,
+    pool: &Pool,
+    mark: &Mark,
+    vouchers: &mut Vouchers<'_>,
+) -> Result<Base> {
     check_is_root(mark)?;
     let record = || record(pool, mark);
     let is_whole = mark.include.is_empty() && mark.exclude.is_empty();
@@ -296,7 +312,7 @@ fn of_mark(reader: &Reader<'_>, pool: &Pool, mark: &Mark) -> Result<Base> {
     };
     let root = match (mark.tree, kept) {
         (_, Some(record)) => made_again(reader, record)?,
-        (Some(root), None) if is_whole => whole(reader, root, record)?,
+        (Some(root), None) if is_whole => whole(reader, root, vouchers, record)?,
         (_, None) => made_again(reader, record()?.ok_or_else(gone)?)?,
     };
     Ok(Base {
@@ -345,20 +361,28 @@ fn check_has_all(mark: &Mark) -> Result<()> {
     .hint("name no base: this host knows which part it was made from"))
 }
 
-/// Returns the tree `root`, after making sure that its nodes can be read.
+/// Returns the tree `root`, after making sure that its nodes can be read. A live version may have lost some of them, so
+/// the list is asked unless the version vouches for them.
 fn whole(
     reader: &Reader<'_>,
     root: Content,
+    vouchers: &mut Vouchers<'_>,
     list: impl FnOnce() -> Result<Option<File>>,
 ) -> Result<Content> {
     let view = reader.view();
-    if view.state.with_root(&root, None)?.is_some() {
+    let live = view.state.with_root(&root, None)?;
+    let is_live = live.is_some();
+    if live.is_some_and(|(name, number, _)| vouchers.vouch_for(&name, number)) {
         return Ok(root);
     }
-    match list()? {
-        Some(list) => made_again(reader, list),
+    let made = list().and_then(|list| list.map(|list| made_again(reader, list)).transpose());
+    match made {
+        Ok(Some(made)) => Ok(made),
+        // What cannot be read of the version shows when it is compared.
+        _ if is_live => Ok(root),
+        Err(error) => Err(error),
         // The tree may not have been collected yet.
-        None => match reader.tree(&root) {
+        Ok(None) => match reader.tree(&root) {
             Ok(_) => Ok(root),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => {
                 Err(gone())

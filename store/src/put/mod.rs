@@ -36,6 +36,7 @@ mod stored;
 mod tests;
 mod ties;
 mod tracks;
+mod vouched;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -65,6 +66,7 @@ use near::Finder;
 use pipeline::pipeline;
 use publish::{Passes, PutSession};
 use scan::Scan;
+use vouched::Vouchers;
 
 pub use ancestor::saved_to;
 pub use edit::{Arriving, Edit, EditReport, EditRequest, edit};
@@ -382,12 +384,13 @@ fn attempt_known(
     view: View,
 ) -> Result<Option<PutReport>> {
     let reader = Reader::at(store, view.clone());
+    let mut vouchers = Vouchers::new(store, &view);
     let base = match request.onto {
-        Onto::Merge(ancestor) => Some(base(&reader, request, ancestor)?),
+        Onto::Merge(ancestor) => Some(base(&reader, request, ancestor, &mut vouchers)?),
         Onto::Insert => Some(Base::default()),
         Onto::Replace | Onto::New | Onto::Only(_) => None,
     };
-    let (scan, cache) = Scan::prepare(store, request, &reader, &view)?;
+    let (scan, cache) = Scan::prepare(store, request, &reader, (&view, &mut vouchers))?;
     let dedup = Dedup::new(view.index.clone());
     let bases = Reader::at(store, view.clone());
     let finder = Finder::new(bases, &dedup, &request.delta_base, &request.target)?;

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::format::{Change, Content, Extra, Id, Root, SIDE_TIMES, Side, Sides, Version};
 use crate::lists::has_others;
 use crate::log::{Outside, System};
-use crate::merge::{Case, Clash, Merged, count, merge};
+use crate::merge::{Case, Clash, Counts, Merged, count, merge};
 use crate::read::Reader;
 use crate::remedy::{Note, Remedy};
 use crate::session::Published;
@@ -53,6 +53,8 @@ impl PutSession<'_> {
         base: &Base,
         reader: &Reader<'_>,
     ) -> Result<Option<PutReport>> {
+        // What cannot be read is found before anything is published.
+        let counts = self.counts(&built, base, reader)?;
         let mut tries = 0;
         let (newest, outcome, version) = loop {
             let newest = self.newest(reader)?;
@@ -91,7 +93,13 @@ impl PutSession<'_> {
         let is_again = was.is_none() && base.version.is_some();
         report.notes.extend(is_again.then(|| self.made_again()));
         let left_out = outcome.merged.left_out;
-        report.saved = Some(self.told(&built, base, reader, (was, outcome.merged))?);
+        report.saved = Some(SaveReport {
+            base: base.version,
+            onto: was,
+            counts,
+            clashed: outcome.merged.clashed,
+            clashes: outcome.merged.clashes,
+        });
         // An insert is made for one call, and is never saved again.
         let is_kept = !self.request().dry_run && self.request().onto != Onto::Insert;
         if let Some(number) = version.filter(|_| is_kept) {
@@ -114,7 +122,11 @@ impl PutSession<'_> {
 
     fn newest(&self, reader: &Reader<'_>) -> Result<Newest> {
         let state = self.newest_state(reader)?;
-        Ok(state.version(&self.request().target, None).ok())
+        let newest = state.version(&self.request().target, None).ok();
+        if let Some((number, _)) = &newest {
+            reader.asks_for(&self.request().target, *number);
+        }
+        Ok(newest)
     }
 
     /// Merges what was built with the newest version, unless that is the base.
@@ -127,11 +139,7 @@ impl PutSession<'_> {
     ) -> Result<Outcome> {
         let request = self.request();
         let Root::Tree { content, totals } = built.root else {
-            return Err(Error::invalid(format!(
-                "{}: is a file, and only directories are saved",
-                request.source.display()
-            ))
-            .hint(Remedy::PutInstead));
+            return Err(self.is_file());
         };
         let as_built = |kept| Outcome {
             root: built.root,
@@ -296,27 +304,26 @@ impl PutSession<'_> {
         }
     }
 
-    fn told(
-        &self,
-        built: &Built,
-        base: &Base,
-        reader: &Reader<'_>,
-        (onto, merged): (Option<u64>, Merged),
-    ) -> Result<SaveReport> {
-        let counts = match built.root {
-            Root::Tree { content, totals } => {
-                let stored = Stored::new(self, reader, built)?;
-                count(&stored, base.root.as_ref(), (&content, totals.entries))?
-            }
-            Root::File { .. } => return Err(Error::invalid("only directories are saved")),
+    /// Counts the changes of the directory since its base.
+    fn counts(&self, built: &Built, base: &Base, reader: &Reader<'_>) -> Result<Counts> {
+        let Root::Tree { content, totals } = built.root else {
+            return Err(self.is_file());
         };
-        Ok(SaveReport {
-            base: base.version,
-            onto,
-            counts,
-            clashed: merged.clashed,
-            clashes: merged.clashes,
-        })
+        self.make_readable(built)?;
+        let target = &self.request().target;
+        if let Ok((number, _)) = reader.view().state.version(target, None) {
+            reader.asks_for(target, number);
+        }
+        let stored = Stored::new(self, reader, built)?;
+        count(&stored, base.root.as_ref(), (&content, totals.entries))
+    }
+
+    fn is_file(&self) -> Error {
+        Error::invalid(format!(
+            "{}: is a file, and only directories are saved",
+            self.request().source.display()
+        ))
+        .hint(Remedy::PutInstead)
     }
 
     /// Remembers the base for the next save and the next put. A failure only costs time then.

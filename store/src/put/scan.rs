@@ -21,17 +21,16 @@ use super::messages::{Base, EVENTS_TOLD, Event, Walked};
 use super::own::{Own, own_paths};
 use super::private::Private;
 use super::ties::Ties;
+use super::vouched::Vouchers;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Change, Content};
+use crate::format::Content;
 use crate::host::rooms::is_proof;
-use crate::host::stat_cache::{CacheBase, StatCache, StatCacheReader, StatCacheWriter};
+use crate::host::stat_cache::{StatCache, StatCacheReader, StatCacheWriter};
 use crate::host::walk::{FileWalk, Item, Stat, WalkOptions, walk};
-use crate::log;
 use crate::profile::{Admitted, AdmittedFile, Follow, Profile, Secrets};
 use crate::progress::Progress;
 use crate::read::Reader;
 use crate::remedy::{Note, Remedy};
-use crate::session::moves_chunks;
 use crate::store::{Store, View};
 
 /// Most bytes of small files in one batch for a worker.
@@ -41,9 +40,6 @@ const BATCH_FILES: usize = 128;
 
 /// Smaller files are never stored as deltas.
 const NEAR_BYTES_MIN: u64 = 256 << 10;
-
-/// Most log entries that are read to find out that a version is whole without looking up its chunks.
-const ENTRIES_READ_MAX: u64 = 32;
 
 /// The walk of one put.
 pub(super) struct Scan<'p> {
@@ -86,7 +82,7 @@ impl<'p> Scan<'p> {
         store: &'p Store,
         request: &'p PutRequest,
         reader: &'p Reader<'p>,
-        view: &View,
+        (view, vouchers): (&View, &mut Vouchers<'_>),
     ) -> Result<(Self, Option<StatCacheWriter>)> {
         let source = &request.source;
         let root = resolved(source)?;
@@ -107,7 +103,7 @@ impl<'p> Scan<'p> {
         let base = cache
             .as_ref()
             .and_then(StatCacheReader::base)
-            .filter(|base| nothing_moved_since(store, base, view.state.number))
+            .filter(|base| vouchers.vouch_for(&base.name, base.version))
             // A dry run may be asked how much its namespace would take, so chunks of other namespaces must be looked
             // up.
             .filter(|base| !request.dry_run || base.name.namespace() == request.target.namespace())
@@ -120,7 +116,7 @@ impl<'p> Scan<'p> {
             filter: profile.filter_untold(),
             ..options.clone()
         };
-        let ties = Ties::new(&request.pools, reader, &root);
+        let ties = Ties::new(&request.pools, reader, vouchers, &root);
         let scan = Self {
             store,
             private: Private::new(ties.private_trees()),
@@ -311,9 +307,9 @@ impl<'p> Scan<'p> {
         let xattrs = self.beside.of_file(&file.dir, &name)?;
         self.totals = (self.totals.0 + 1, self.totals.1 + file.stat.size);
         let tie = self.ties.of(self.walk.path(), &file.stat)?;
-        // The chunks of a live version need not be looked up one by one.
+        // The chunks of a version that vouches for them need not be looked up one by one.
         let linked = tie.linked().filter(|_| !self.reads_all);
-        let known = match linked.filter(|_| tie.is_of_live_version()) {
+        let known = match linked.filter(|_| tie.is_vouched_for()) {
             Some(content) => Some(content),
             None => match self.known(&file.stat, dedup)? {
                 None => self.complete(linked, dedup)?,
@@ -358,7 +354,7 @@ impl<'p> Scan<'p> {
         };
         let cached = cache.lookup(self.walk.path(), stat);
         match cached {
-            // A live version has all its chunks, unless a repair gave some up; see `nothing_moved_since`.
+            // A live version has all its chunks, unless some were given up; see `vouched`.
             Some(content) if self.base.is_some() || self.is_complete(&content, dedup)? => {
                 Ok(Some(content))
             }
@@ -434,22 +430,6 @@ impl<'p> Scan<'p> {
             Err(TrySendError::Disconnected(_)) => Err(lost()),
         }
     }
-}
-
-/// Whether no entry after that of `base` has condemned packs or dropped segments. A collector leaves live versions
-/// whole, but a repair may not. After either, cached contents are looked up chunk by chunk.
-fn nothing_moved_since(store: &Store, base: &CacheBase, newest: u64) -> bool {
-    let sets_base = |change: &Change| matches!(change, Change::SetRef { name, version, .. } if *name == base.name && *version == base.version);
-    let oldest = newest.saturating_sub(ENTRIES_READ_MAX).max(1);
-    for number in (oldest..=newest).rev() {
-        match log::entry(store.remote().as_ref(), number) {
-            Ok(Some(entry)) if moves_chunks(&entry) => return false,
-            Ok(Some(entry)) if entry.changes.iter().any(sets_base) => return true,
-            Ok(Some(_)) => {}
-            _ => return false,
-        }
-    }
-    false
 }
 
 /// The path of the source with symlinks resolved.

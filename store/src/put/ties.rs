@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::origin::Origin;
+use super::vouched::Vouchers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, Time, Version};
 use crate::host::pool::{Inodes, Made, POOL_TIME, Pool};
@@ -32,8 +33,8 @@ pub(super) struct Tie {
     is_linked: bool,
     /// Whether it is the pool's own inode, and nobody is known to have changed its bytes.
     is_pooled: bool,
-    /// Whether every tree here was made from a version that is still live.
-    is_live: bool,
+    /// Whether every tree here was made from a version that is still live and vouches for its chunks.
+    is_vouched_for: bool,
 }
 
 /// The ties of the files of one put.
@@ -42,7 +43,8 @@ pub(super) struct Ties<'p> {
     /// Loaded when the first file needs them.
     inodes: Option<Vec<Inodes>>,
     origins: Vec<Origin>,
-    /// Versions that trees here were made from. There are fewer than trees if some versions are gone.
+    /// Versions that trees here were made from. There are fewer than trees if some versions are gone, or may lack
+    /// chunks.
     versions: Vec<Version>,
     /// Trees of this host, anywhere, that are for one user alone.
     private: Vec<PathBuf>,
@@ -72,9 +74,9 @@ impl Tie {
         Some(content)
     }
 
-    /// Whether that content is in a live version.
-    pub(super) fn is_of_live_version(&self) -> bool {
-        self.is_live
+    /// Whether that content is in a live version, and all its chunks are offered.
+    pub(super) fn is_vouched_for(&self) -> bool {
+        self.is_vouched_for
     }
 
     /// The time of a file with this content: its own, unless that is the pool's. None, if the time is lost.
@@ -89,7 +91,12 @@ impl Tie {
 
 impl<'p> Ties<'p> {
     /// Finds the ties of what is below the canonical path `root`.
-    pub(super) fn new(pools: &'p [Arc<Pool>], reader: &'p Reader<'p>, root: &Path) -> Self {
+    pub(super) fn new(
+        pools: &'p [Arc<Pool>],
+        reader: &'p Reader<'p>,
+        vouchers: &mut Vouchers<'_>,
+        root: &Path,
+    ) -> Self {
         let (view, store) = (reader.view(), reader.store().format().id);
         let (mut origins, mut versions) = (Vec::new(), Vec::new());
         let mut private = Vec::new();
@@ -104,7 +111,9 @@ impl<'p> Ties<'p> {
                 origins.push(origin);
                 let likely = mark.source.parse().ok().map(|name| (name, mark.version));
                 let made = mark.tree.map(|tree| view.state.with_root(&tree, likely));
-                versions.extend(made.and_then(Result::ok).flatten());
+                let made = made.and_then(Result::ok).flatten();
+                let made = made.filter(|made| vouchers.vouch_for(&made.0, made.1));
+                versions.extend(made.map(|(_, _, version)| version));
             }
         }
         Self {
@@ -141,7 +150,7 @@ impl<'p> Ties<'p> {
                 is_linked,
                 origin,
                 is_pooled,
-                is_live: self.versions.len() == self.origins.len(),
+                is_vouched_for: self.versions.len() == self.origins.len(),
             });
         }
         let made = match stat.nlink {

@@ -1,0 +1,136 @@
+//! A store that lost packs, and a host whose pool still has every byte: trees of links heal what was lost.
+
+use std::path::PathBuf;
+
+use crate::world::{REF, World, assert_same, files_below};
+
+/// A tree, made by this host; after that, the store loses the packs of more than `over` bytes.
+fn lost(seed: u64, over: u64) -> World {
+    let world = World::new(seed);
+    world.write("source/large", 900_000);
+    world.write("source/sub/small", 30_000);
+    world.put();
+    world.make("tree", &[]);
+    for pack in packs(&world, over) {
+        std::fs::remove_file(pack).unwrap();
+    }
+    world
+}
+
+fn packs(world: &World, over: u64) -> Vec<PathBuf> {
+    let mut packs = files_below(&world.path("home/.local/share/store/packs"));
+    packs.retain(|pack| pack.metadata().unwrap().len() > over);
+    packs
+}
+
+/// Asserts that the store is whole, and that `name` is the tree `expected`.
+fn assert_healed(world: &World, name: &str, expected: &str) {
+    world.env.ok(["verify", "--read-data"]);
+    world.env.ok(["get", name, "out"]);
+    assert_same(&world.path(expected), &world.path("out"));
+}
+
+#[test]
+fn a_put_of_a_tree_of_links_heals_whatever_ref_it_goes_to() {
+    for (name, options) in [
+        ("project/demo/new", [].as_slice()),
+        (REF, &[]),
+        (REF, &["--always"]),
+    ] {
+        let world = lost(600, 500_000);
+        world.env.ok([&["put", "tree", name], options].concat());
+        assert_healed(&world, name, "source");
+        assert_healed_first(&world);
+    }
+}
+
+fn assert_healed_first(world: &World) {
+    let first = format!("{REF}@1");
+    world.env.ok(["get", &first, "first"]);
+    assert_same(&world.path("source"), &world.path("first"));
+}
+
+#[test]
+fn a_put_of_a_tree_of_links_heals_what_a_repair_gave_up() {
+    let world = lost(601, 500_000);
+    let repaired = world.env.store(["repair"]);
+    assert_eq!(repaired.code, Some(6), "{repaired}");
+    world.env.ok(["put", "tree", "project/demo/new"]);
+    assert_healed(&world, "project/demo/new", "source");
+}
+
+#[test]
+fn a_put_of_a_tree_of_links_heals_a_pack_that_was_found_damaged() {
+    let world = World::new(602);
+    world.write("source/large", 900_000);
+    world.write("source/sub/small", 30_000);
+    world.put();
+    world.make("tree", &[]);
+    for pack in packs(&world, 500_000) {
+        let mut bytes = std::fs::read(&pack).unwrap();
+        bytes[5000] ^= 1;
+        std::fs::write(&pack, bytes).unwrap();
+    }
+    let verified = world.env.store(["verify", "--read-data"]);
+    assert_eq!(verified.code, Some(4), "{verified}");
+    world.env.ok(["put", "tree", "project/demo/new"]);
+    assert_healed(&world, "project/demo/new", "source");
+}
+
+#[test]
+fn a_save_of_a_tree_of_links_heals() {
+    let world = lost(603, 500_000);
+    for job in 1..=3 {
+        world.write(&format!("tree/job{job}"), 2_000);
+        world.env.ok(["save", "tree"]);
+    }
+    assert_healed(&world, REF, "tree");
+    assert_healed_first(&world);
+}
+
+/// The tree of the first version is not what the directory is by then, so only the original files bring it back.
+#[test]
+fn a_save_of_a_tree_of_links_needs_nothing_of_what_is_lost() {
+    let world = World::new(605);
+    world.write("other/file", 200_000);
+    world.env.ok(["put", "other", "project/demo/other"]);
+    let others = packs(&world, 0);
+    world.write("source/large", 900_000);
+    world.write("source/sub/small", 30_000);
+    world.put();
+    world.make("tree", &[]);
+    for pack in packs(&world, 0) {
+        if !others.contains(&pack) {
+            std::fs::remove_file(pack).unwrap();
+        }
+    }
+    for job in ["job1", "job2", "job3"] {
+        world.write(&format!("tree/{job}"), 2_000);
+        world.env.ok(["save", "tree"]);
+        world.env.ok(["get", REF, job]);
+        assert_same(&world.path("tree"), &world.path(job));
+    }
+    world.env.ok(["put", "source", "project/demo/again"]);
+    assert_healed_first(&world);
+}
+
+#[test]
+fn a_run_heals_what_its_caches_lost() {
+    let world = World::new(604);
+    world.write("source/weights", 900_000);
+    world.env.ok(["put", "source", "project/demo/cache"]);
+    let run = |script: &str| {
+        let run = ["run", "--project", "demo", "--base", "job", "--"];
+        world.env.ok([&run[..], &["sh", "-c", script]].concat());
+    };
+    run("true");
+    for pack in packs(&world, 500_000) {
+        std::fs::remove_file(pack).unwrap();
+    }
+    run("echo two > \"$STORE_PROJECT_CACHE_DIR/two\"");
+    world.env.ok(["verify", "--read-data"]);
+    world.env.ok(["get", "project/demo/cache", "out"]);
+    let out = |name: &str| std::fs::read(world.path(name)).unwrap();
+    assert_eq!(out("out/weights"), out("source/weights"));
+    assert_eq!(out("out/two"), b"two\n");
+}
