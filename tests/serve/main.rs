@@ -14,6 +14,7 @@ mod places;
 mod pull;
 mod pull_later;
 mod pull_saved;
+mod replaced;
 mod s3;
 mod s3_client;
 mod s3_list;

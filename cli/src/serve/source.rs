@@ -188,7 +188,7 @@ impl Source {
         self.check_there(SEEN_TIME)?;
         let turn = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let mut view = store::View::clone(&self.sight().view());
-        if !self.store.refresh(&mut view)?.is_empty() {
+        if self.store.refresh(&mut view)? {
             let sight = Arc::new(Reader::at(self.store, view));
             *self.now.write().unwrap_or_else(PoisonError::into_inner) = sight;
         }

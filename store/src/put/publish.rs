@@ -6,7 +6,7 @@ use super::beside::left_behind;
 use super::dedup::Dedup;
 use super::messages::{Base, Built, FileTimes};
 use super::{Onto, PutReport, PutRequest, SourceCheck, ancestor as save};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::format::{
     Change, Content, FrameKind, Id, Keep, Node, Root, Sides, State, Version, pack_key,
 };
@@ -326,10 +326,10 @@ impl<'p> PutSession<'p> {
     /// whole, and a commit checks that again.
     pub(super) fn newest_state(&self, reader: &Reader<'_>) -> Result<State> {
         let mut state = reader.view().state.clone();
-        match self.store.catch_up(&mut state) {
-            // An entry was given up since.
-            Err(error) if error.kind() == ErrorKind::Conflict => state = self.store.state()?,
-            caught_up => caught_up?,
+        self.store.catch_up(&mut state)?;
+        if state.cut.0.is_some() {
+            // A reader goes on with what can be known. This is an error for who writes.
+            state = self.store.state()?;
         }
         if !self.request.dry_run {
             // This pass may say that it is there already.

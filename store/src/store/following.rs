@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Store, View};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{FORMAT_KEY, LogEntry, RefName, State};
+use crate::format::{FORMAT_KEY, RefName, State};
 use crate::host::pool::{Known, Pool};
 use crate::host::saved::Notes;
 use crate::log;
@@ -14,7 +14,8 @@ use crate::remedy::Remedy;
 const STATES_MAX: u32 = 64;
 
 impl Store {
-    /// Brings `state` up to date with the log.
+    /// Brings `state` up to date with the log, for a reader: as [`Self::readable_state`], if the log is not the one any
+    /// more that the state comes from.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -64,48 +65,67 @@ impl Store {
         }
     }
 
-    /// Brings `view` up to date, and returns the entries in between.
+    /// Brings `view` up to date as [`Self::catch_up`] does, and returns whether anything is new.
     ///
     /// # Errors
     /// When the log or a segment cannot be read.
-    pub fn refresh(&self, view: &mut View) -> Result<Vec<LogEntry>> {
-        let mut entries = self.news(&mut view.state)?;
-        if !entries.is_empty() {
-            entries.extend(self.reopen(view)?);
+    pub fn refresh(&self, view: &mut View) -> Result<bool> {
+        let is_new = self.news(&mut view.state)?;
+        if is_new {
+            self.reopen(view)?;
         }
-        Ok(entries)
+        Ok(is_new)
     }
 
     /// Brings `view` up to date after a commit, when the view has the new state but not its segments.
     pub(crate) fn follow(&self, view: &mut View) -> Result<()> {
         self.news(&mut view.state)?;
-        self.reopen(view).map(drop)
+        self.reopen(view)
     }
 
-    /// Reads the entries that were added to the log since `state`; none for a store that is looked at as it was.
-    fn news(&self, state: &mut State) -> Result<Vec<LogEntry>> {
-        match self.at {
-            Some(_) => Ok(Vec::new()),
-            None => log::read_after(self.remote.as_ref(), state),
+    /// Reads on in the log, and returns whether `state` is another one now; never for a store that is looked at as it
+    /// was.
+    fn news(&self, state: &mut State) -> Result<bool> {
+        if self.at.is_some() {
+            return Ok(false);
         }
+        let before = (state.number, state.entry);
+        let is_lost = match log::read_after(self.remote.as_ref(), state) {
+            Ok(entries) => entries.is_empty() && !self.has_still(state)?,
+            // What `state` has was given up, or it cannot be seen what follows it.
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Corrupt) => true,
+            Err(error) => return Err(error),
+        };
+        if is_lost {
+            *state = self.readable_state()?;
+        }
+        Ok((state.number, state.entry) != before)
+    }
+
+    /// Whether the log still has the last entry of `state`: a store that was put back from an older copy may not, and goes
+    /// on from there. It is not asked over a network, where it would be a request each time.
+    fn has_still(&self, state: &State) -> Result<bool> {
+        let Some(entry) = state.entry.filter(|_| !self.is_far()) else {
+            return Ok(true);
+        };
+        let remote = self.remote.as_ref();
+        Ok(log::another_at(remote, state.number, entry)?.is_none()
+            && log::is_there(remote, state.number)?)
     }
 
     /// Opens the segments of `view.state`. While a segment is missing because a collector was faster, moves on to a
-    /// newer state. Returns the entries that were read on the way.
-    pub(super) fn reopen(&self, view: &mut View) -> Result<Vec<LogEntry>> {
-        let mut entries = Vec::new();
+    /// newer state.
+    pub(super) fn reopen(&self, view: &mut View) -> Result<()> {
         for _ in 0..STATES_MAX {
             match self.open_index(&view.state, &view.index) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    let news = self.news(&mut view.state)?;
-                    if news.is_empty() {
+                    if !self.news(&mut view.state)? {
                         return Err(lost_segment(error));
                     }
-                    entries.extend(news);
                 }
                 opened => {
                     view.index = opened?;
-                    return Ok(entries);
+                    return Ok(());
                 }
             }
         }
