@@ -41,6 +41,9 @@ remedies! {
     VerifyBothEnds => "verify both; a put of the original files heals either";
     /// See what is damaged, then mend it.
     VerifyThenRepair => "verify the store to see what is hit, then repair it";
+    /// Something of another store was put here; it is in nobody's way but a collector's.
+    RemoveStrangers =>
+        "objects of two stores are in one place: remove what was copied here, or restore this store from a copy";
     /// See what is damaged, then mend it, or bring the bytes again.
     VerifyThenRepairOrPut =>
         "verify the store to see what is hit, then repair it, or put the original files again";

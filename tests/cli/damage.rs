@@ -217,3 +217,23 @@ fn a_store_whose_packs_are_not_mounted_is_left_as_it_is() {
     env.ok(["put", "in", REF]);
     env.ok(["verify", "--read-data"]);
 }
+
+#[test]
+fn packs_of_another_store_are_to_be_removed_and_not_repaired() {
+    let env = environment!();
+    for store in ["own", "other"] {
+        env.write("in/file", Random::new(store.len() as u64).bytes(300_000));
+        env.ok(["--store", store, "init"]);
+        env.ok(["--store", store, "put", "in", REF]);
+    }
+    let copied = std::process::Command::new("cp")
+        .arg("-a")
+        .args([env.path("other/packs"), env.path("own")])
+        .status();
+    assert!(copied.unwrap().success());
+    let verified = env.store(["--store", "own", "verify"]);
+    assert_eq!(verified.code, Some(4), "{verified}");
+    let hint = "hint: objects of two stores are in one place: remove what was copied here";
+    assert!(verified.stderr.contains(hint), "{verified}");
+    assert!(!verified.stderr.contains("store repair"), "{verified}");
+}

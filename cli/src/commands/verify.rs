@@ -113,7 +113,7 @@ fn damaged(done: &VerifyReport, url: &str) -> Error {
     let paths = human::counted(done.hits.len() as u64 + done.hits_left_out, "path");
     let versions = human::counted(done.versions_hit().len() as u64, "version");
     let hit = format!("{paths} of {versions} cannot be read");
-    match (done.findings.is_empty(), done.hits.is_empty()) {
+    let error = match (done.findings.is_empty(), done.hits.is_empty()) {
         (true, _) => Error::corrupt(format!("{url}: {hit}"))
             .hint("put the original files again: that heals every version that needs them"),
         (false, true) => {
@@ -121,6 +121,10 @@ fn damaged(done: &VerifyReport, url: &str) -> Error {
         }
         (false, false) => Error::corrupt(format!("{url}: {objects}; {hit}"))
             .hint("run `store repair`, then put the original files of what is hit again"),
+    };
+    match &done.remedy {
+        Some(first) => error.hint(first.clone()),
+        None => error,
     }
 }
 

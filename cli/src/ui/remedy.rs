@@ -57,6 +57,9 @@ fn damage(remedy: &Remedy) -> Option<&'static str> {
         Remedy::VerifyOrLeavePack => {
             "run `store verify` to see what is hit; `store gc --no-repack` leaves the pack alone"
         }
+        Remedy::RemoveStrangers => {
+            "objects of two stores are in one place: remove what was copied here, or restore this store from a copy"
+        }
         Remedy::RepairSegments => "run `store repair`: it rebuilds segments from their packs",
         _ => return None,
     })

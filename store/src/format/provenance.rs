@@ -43,9 +43,7 @@ impl Provenance {
         }
         let found = self.store;
         let detail = format_args!("is of store {found}, this is store {store}");
-        Err(corrupt(object, detail).hint(
-            "objects of two stores are in one place: remove what was copied here, or restore this store from a copy",
-        ))
+        Err(corrupt(object, detail).hint(Remedy::RemoveStrangers))
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::format::{RefName, checkpoint_key, log_key, pack_key, segment_key};
 use crate::id::{PackId, SegmentId};
+use crate::remedy::Remedy;
 use crate::shown;
 
 /// Most hits that a report lists; further ones are counted.
@@ -39,6 +40,9 @@ pub struct VerifyReport {
     /// Notes that are worth knowing and that did not stop the verification.
     #[serde(skip)]
     pub notes: Vec<String>,
+    /// What to do before anything else: no repair helps where objects of another store lie here.
+    #[serde(skip)]
+    pub remedy: Option<Remedy>,
 }
 
 /// A part of a store with a defect.
@@ -154,6 +158,9 @@ impl VerifyReport {
 
     /// Adds the finding for `error` about `object`.
     pub(crate) fn find(&mut self, part: Part, object: String, error: &Error) {
+        if error.remedy() == Some(&Remedy::RemoveStrangers) {
+            self.remedy = Some(Remedy::RemoveStrangers);
+        }
         self.findings.push(Finding::of(part, object, error));
     }
 
