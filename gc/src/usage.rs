@@ -11,8 +11,9 @@ use rayon::prelude::*;
 use serde::Serialize;
 use store::access::Uses;
 use store::format::{
-    CHECKPOINTS_PREFIX, CLOCK_KEY, PACKS_PREFIX, PackKind, RESERVE_PREFIX, SEGMENTS_PREFIX,
-    SegmentPack, State, parse_checkpoint_key, parse_pack_key, parse_segment_key,
+    CHECKPOINTS_PREFIX, CLAIMS_PREFIX, CLOCK_KEY, LOG_PREFIX, PACKS_PREFIX, PackKind,
+    RESERVE_PREFIX, SEGMENTS_PREFIX, SegmentPack, State, USES_PREFIX, parse_checkpoint_key,
+    parse_pack_key, parse_segment_key,
 };
 use store::index::{OpenSegment, Position};
 use store::remote::{ObjectInfo, Prune};
@@ -25,6 +26,17 @@ use crate::mark::Marker;
 const PACKS_OF_ONE_LISTING: u64 = 16_000;
 /// Most concurrent listings.
 const LISTINGS_AT_ONCE: usize = 16;
+
+/// Where a killed process may have left a file that it was staging: wherever objects are added.
+const STAGED_BELOW: [&str; 7] = [
+    PACKS_PREFIX,
+    SEGMENTS_PREFIX,
+    LOG_PREFIX,
+    CHECKPOINTS_PREFIX,
+    USES_PREFIX,
+    CLAIMS_PREFIX,
+    RESERVE_PREFIX,
+];
 
 /// An object to delete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -253,8 +265,10 @@ impl Usage {
     /// # Errors
     /// When it cannot be listed.
     pub fn list(prune: &dyn Prune, state: &State) -> Result<Self> {
-        let mut uploads = prune.stale_uploads(PACKS_PREFIX)?;
-        uploads.extend(prune.stale_uploads(SEGMENTS_PREFIX)?);
+        let mut uploads = Vec::new();
+        for prefix in STAGED_BELOW {
+            uploads.extend(prune.stale_uploads(prefix)?);
+        }
         let checkpoint = |info: ObjectInfo| {
             let number = parse_checkpoint_key(&info.key)?;
             let (key, bytes) = (info.key, info.size);

@@ -447,6 +447,33 @@ fn what_a_dead_process_was_writing_goes_at_once() {
     assert!(!open.exists());
 }
 
+/// Whatever a killed process was adding: what it staged for a log entry, a checkpoint, a use or a claim is nobody's, too.
+#[test]
+fn what_a_dead_process_was_adding_goes_wherever_it_lies() {
+    let env = environment!();
+    env.write("in/file", "some words");
+    env.ok(["put", "in", "project/a/data"]);
+    let store = env.path("home/.local/share/store");
+    let staged = [
+        "log/000000",
+        "checkpoints",
+        "uses/ab",
+        "claims/ab",
+        "reserve",
+    ]
+    .map(|below| {
+        std::fs::create_dir_all(store.join(below)).unwrap();
+        let staged = store.join(below).join("00000004#1");
+        std::fs::write(&staged, "half").unwrap();
+        staged
+    });
+    env.ok(["gc", "--grace", "0", "--min-age", "0"]);
+    let left: Vec<_> = staged.iter().filter(|path| path.exists()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    env.ok(["get", "project/a/data", "out"]);
+    env.ok(["verify", "--read-data"]);
+}
+
 /// A typing mistake in the pattern would keep everything, for ever.
 #[test]
 fn a_pattern_of_refs_that_matches_none_is_partly_done() {
