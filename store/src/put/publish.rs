@@ -328,7 +328,7 @@ impl<'p> PutSession<'p> {
         let mut state = reader.view().state.clone();
         self.store.catch_up(&mut state)?;
         if state.cut.0.is_some() {
-            // A reader goes on with what can be known. This is an error for who writes.
+            // A reader goes on with what can be known. This is an error for whoever writes.
             state = self.store.state()?;
         }
         if !self.request.dry_run {
