@@ -360,7 +360,7 @@ fn a_planted_link_says_nothing_of_what_is_written() {
     }
     assert_eq!(fs::read_to_string(env.path("mine")).unwrap(), "kept");
     // The user's own link is intentional.
-    env.write("mine", "# of before\n");
+    env.write("mine", "# HELP store_refs Refs of before\n");
     symlink("../mine", all.join("own.prom")).unwrap();
     env.ok(["gc", "--metrics-file", "all/own.prom"]);
     assert!(

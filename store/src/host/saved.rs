@@ -259,7 +259,6 @@ impl<'p> Notes<'p> {
 /// The mode of the files.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Opens a regular file of this user for reading.
 /// Opens the host's cache directory, wherever symlinks lead to it.
 fn open(dir: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -267,6 +266,7 @@ fn open(dir: &Path) -> Result<OwnedFd> {
     opened.map_err(|errno| disk::failed("open directory", dir, errno))
 }
 
+/// Opens a regular file of this user for reading.
 fn open_regular(dir: &OwnedFd, name: &str) -> Option<File> {
     let file = disk::open_file(dir, name.as_bytes()).ok()?;
     let stat = fs::fstat(&file).ok()?;

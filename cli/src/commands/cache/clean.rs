@@ -37,12 +37,12 @@ struct Report {
     leftovers: u64,
 }
 
-pub(super) fn run(root: &Path, profile: &Profile, dry_run: bool, context: &Context) -> Result<()> {
-    planted::check(root)?;
-    let root = &store::canonical(root)?;
+pub(super) fn run(given: &Path, profile: &Profile, dry_run: bool, context: &Context) -> Result<()> {
+    planted::check(given)?;
+    let root = &store::canonical(given)?;
     let mut report = Report {
         profile: profile.name.clone(),
-        directory: root.to_path_buf(),
+        directory: given.to_path_buf(),
         dry_run,
         removed: Vec::new(),
         unlocked: Vec::new(),
