@@ -454,19 +454,14 @@ fn what_a_dead_process_was_adding_goes_wherever_it_lies() {
     env.write("in/file", "some words");
     env.ok(["put", "in", "project/a/data"]);
     let store = env.path("home/.local/share/store");
-    let staged = [
-        "log/000000",
-        "checkpoints",
-        "uses/ab",
-        "claims/ab",
-        "reserve",
-    ]
-    .map(|below| {
+    let places = "log/000000 checkpoints uses/ab claims/ab reserve".split(' ');
+    let stage = |below| {
         std::fs::create_dir_all(store.join(below)).unwrap();
         let staged = store.join(below).join("00000004#1");
         std::fs::write(&staged, "half").unwrap();
         staged
-    });
+    };
+    let staged: Vec<_> = places.map(stage).collect();
     env.ok(["gc", "--grace", "0", "--min-age", "0"]);
     let left: Vec<_> = staged.iter().filter(|path| path.exists()).collect();
     assert!(left.is_empty(), "{left:?}");

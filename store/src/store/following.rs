@@ -97,6 +97,7 @@ impl Store {
             Err(error) => return Err(error),
         };
         if is_lost {
+            self.check_there()?;
             *state = self.readable_state()?;
         }
         Ok((state.number, state.entry) != before)
