@@ -110,7 +110,7 @@ pub use format::{
 };
 pub use fs::{free_bytes, open_regular, read_regular};
 pub use get::{GetReport, GetRequest, get};
-pub use host::destination::{Precious, Replaced};
+pub use host::destination::{Precious, Replaced, check_outside};
 pub use host::pool::{
     Damage, EvictReport, MadeTree, Pool, PoolLimits, PoolUsage, PoolVerifyReport, RemoveReport,
 };

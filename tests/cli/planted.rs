@@ -104,6 +104,57 @@ fn a_symlink_in_a_cache_for_everybody_leads_nowhere() {
 }
 
 #[test]
+fn metrics_take_the_place_of_no_device_pipe_store_or_pool() {
+    let env = environment!();
+    env.write("in/file", "some words");
+    env.ok(["put", "in", "project/demo/data"]);
+    env.ok(["materialize", "project/demo/data", "tree"]);
+    let pool = env.path(".store-pool-0");
+    let own = if pool.is_dir() {
+        pool
+    } else {
+        env.path("home/.cache/store/pool")
+    };
+    assert!(own.join("pool").is_file(), "{}", own.display());
+    let made = std::process::Command::new("mkfifo")
+        .arg(env.path("pipe"))
+        .status();
+    assert!(made.unwrap().success());
+    std::os::unix::fs::symlink("pipe", env.path("link")).unwrap();
+    std::os::unix::net::UnixListener::bind(env.path("socket")).unwrap();
+    std::fs::create_dir(env.path("dir")).unwrap();
+    let places = ["pipe", "link", "socket", "dir"].map(|name| env.path(name));
+    let next = env.path("home/.local/share/store/log/000000/00000002");
+    for place in places.into_iter().chain([next, own.join("metrics")]) {
+        let file = place.to_str().unwrap();
+        let kind = std::fs::symlink_metadata(&place)
+            .map(|found| found.file_type())
+            .ok();
+        let refused = env.store(["gc", "--metrics-file", file]);
+        assert_eq!(refused.code, Some(5), "{refused}");
+        let now = std::fs::symlink_metadata(&place)
+            .map(|found| found.file_type())
+            .ok();
+        assert_eq!(kind, now, "{file}");
+    }
+    env.ok(["token", "add", "one"]);
+    chown(
+        env.path("home/.config/store/tokens.json"),
+        Some(STRANGER),
+        None,
+    )
+    .unwrap();
+    let refused = env.store(["token", "ls"]);
+    assert!(
+        refused.code == Some(1) && refused.stderr.contains("user 4242"),
+        "{refused}"
+    );
+    // Nobody reads the pipe: that ends the server, which does not wait for a reader.
+    let refused = env.store(["serve", "--listen", "127.0.0.1:0", "--access-log", "pipe"]);
+    assert_ne!(refused.code, Some(0), "{refused}");
+}
+
+#[test]
 fn a_file_that_is_named_is_not_written_through_a_symlink_of_another_user() {
     let env = environment!();
     env.ok(["init"]);

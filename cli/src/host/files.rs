@@ -82,7 +82,7 @@ fn within((dir, open): &(PathBuf, OwnedFd), path: &Path) -> (PathBuf, PathBuf) {
     (dir, path)
 }
 
-/// Opens a file that a person named, to append to it. Another user's symlink in its path is refused; the caller's own
+/// Opens a file that a person named, to append to it; a pipe must have a reader. Another user's symlink in its path is refused; the caller's own
 /// and root's, such as `/dev/stdout`, are followed.
 ///
 /// # Errors
@@ -94,8 +94,13 @@ pub(crate) fn open_to_append(path: &Path) -> Result<File> {
     let open = |flags: OFlags| {
         let mut options = File::options();
         options.create(true).append(true);
+        // A pipe without a reader would be waited for.
+        let flags = flags | OFlags::NONBLOCK;
         options.custom_flags(flags.bits().cast_signed());
-        options.open(&held)
+        let file = options.open(&held)?;
+        let flags = rustix::fs::fcntl_getfl(&file)?;
+        rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
+        Ok(file)
     };
     let link = std::fs::symlink_metadata(&held).ok();
     let opened = match link.filter(Metadata::is_symlink) {
@@ -126,6 +131,12 @@ pub(crate) fn read(path: &Path) -> std::io::Result<String> {
         .open(behind_links(path))?
         .read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// Whether a directory, a device, a pipe or a socket is where [`replace`] would put a file.
+pub(crate) fn is_special(path: &Path) -> bool {
+    let found = std::fs::symlink_metadata(behind_links(path));
+    found.is_ok_and(|found| !found.is_file() && !found.is_symlink())
 }
 
 /// The error of reading a text that a person writes. What is not UTF-8 is a mistake in it.

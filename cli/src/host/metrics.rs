@@ -35,8 +35,15 @@ fn escaped(of: &str) -> String {
 /// Checks that `file` holds nothing but what [`text`] makes, or nothing, or is not there: it is going to be replaced.
 ///
 /// # Errors
-/// Conflict, if it holds something else.
+/// Conflict, if it holds something else, is a device, a pipe or the like, or would be in a store or a pool.
 pub(crate) fn check(file: &Path) -> Result<()> {
+    store::check_outside(file)?;
+    if super::files::is_special(file) {
+        return Err(
+            Error::conflict(format!("{}: is no regular file", file.display()))
+                .hint("metrics take the place of a file: name one, or leave the option out"),
+        );
+    }
     let is_replaced = match super::files::read(file) {
         Ok(text) => is_ours(&text),
         Err(error) => error.kind() != std::io::ErrorKind::InvalidData,

@@ -203,9 +203,14 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Token>> {
 /// Denied, if others may.
 pub(in crate::serve) fn check_closed(file: &File, path: &Path, what: &str) -> Result<()> {
     let about = file.metadata();
-    let mode = about
-        .map_err(|source| Error::io("stat", path, source))?
-        .mode();
+    let about = about.map_err(|source| Error::io("stat", path, source))?;
+    let (owner, mode) = (about.uid(), about.mode());
+    if ![0, rustix::process::geteuid().as_raw()].contains(&owner) {
+        return Err(Error::denied(format!(
+            "{}: belongs to user {owner}, and it {what}",
+            path.display()
+        )));
+    }
     match mode & OTHERS {
         0 => Ok(()),
         _ => Err(Error::denied(format!(

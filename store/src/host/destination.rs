@@ -187,6 +187,18 @@ impl Guard {
     }
 }
 
+/// Checks that a file at `path` would be in no store and in no pool, as far as the directories above can be looked at.
+///
+/// # Errors
+/// Conflict, if it would.
+pub fn check_outside(path: &Path) -> Result<()> {
+    let site = Site::of(path)?;
+    match site.open_above().and_then(ascend) {
+        Ok(above) => Guard::default().check_above(&site, above, false),
+        Err(_) => Ok(()),
+    }
+}
+
 fn refused(site: &Site, why: &str) -> Error {
     Error::conflict(format!("{}: {why}", site.given.display())).hint(Remedy::OtherDestination)
 }

@@ -128,20 +128,17 @@ pub(crate) fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == user()
 }
 
-/// Resolves a path that may not exist: the path of what exists of it, without symlinks, and the names behind that.
+/// Resolves a path that may not exist.
 ///
 /// # Errors
 /// Conflict, when it leads through a symlink of another user, who can redirect it at any moment.
-pub(crate) fn resolve(path: &Path) -> Result<(PathBuf, PathBuf)> {
-    let way = walk_of(path, None)?;
-    Ok((way.found, way.missing))
+pub(crate) fn resolve(path: &Path) -> Result<Way> {
+    walk_of(path, None)
 }
 
 /// Resolves the same through any symlink, for a path that is only compared with others.
-pub(crate) fn resolve_any(path: &Path) -> Result<(PathBuf, PathBuf)> {
-    let way = Way::walk(path, None, &|_| Ok(()));
-    let way = way.map_err(|astray| astray.at("look at", path))?;
-    Ok((way.found, way.missing))
+pub(crate) fn resolve_any(path: &Path) -> Result<Way> {
+    Way::walk(path, None, &|_| Ok(())).map_err(|astray| astray.at("look at", path))
 }
 
 /// Returns the path of what exists at `path`, without symlinks.
@@ -149,7 +146,7 @@ pub(crate) fn resolve_any(path: &Path) -> Result<(PathBuf, PathBuf)> {
 /// # Errors
 /// As [`resolve`]; not found, when it does not exist.
 pub fn canonical(path: &Path) -> Result<PathBuf> {
-    let (found, missing) = resolve(path)?;
+    let Way { found, missing, .. } = resolve(path)?;
     match missing.as_os_str().is_empty() {
         true => Ok(found),
         false => Err(Error::io("look at", path, Errno::NOENT.into())),
@@ -199,8 +196,8 @@ mod tests {
             assert_eq!(canonical(&path).unwrap(), path.canonicalize().unwrap());
             assert_eq!(make_directories(&path).unwrap().0, top.join("a/b/c"));
         }
-        let (found, missing) = resolve(&top.join("whole/to/x/y")).unwrap();
-        assert_eq!((found, missing), (top.join("a/b/c"), "x/y".into()));
+        let way = resolve(&top.join("whole/to/x/y")).unwrap();
+        assert_eq!((way.found, way.missing), (top.join("a/b/c"), "x/y".into()));
         assert!(canonical(&top.join("loop")).is_err());
         let (made, _) = make_directories(&top.join("whole/to/x/y")).unwrap();
         assert_eq!(made, top.join("a/b/c/x/y"));
@@ -224,7 +221,7 @@ mod tests {
         }
         for path in ["theirs", "ours", "ours/x", "theirs/../dir"] {
             let path = top.join(path);
-            let error = resolve(&path).unwrap_err().to_string();
+            let error = canonical(&path).unwrap_err().to_string();
             assert!(error.contains("theirs, a symlink of user 1001"), "{error}");
             assert!(make_directories(&path).is_err());
         }

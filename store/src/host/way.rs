@@ -20,13 +20,13 @@ const LINKS_MAX: u32 = 40;
 const ON_THE_WAY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The end of a walk.
-pub(super) struct Way {
-    /// What is there, open for lookups.
-    pub(super) at: OwnedFd,
+pub(crate) struct Way {
+    /// What exists of the path, open for lookups.
+    pub(crate) at: OwnedFd,
     /// Its path without symlinks.
-    pub(super) found: PathBuf,
+    pub(crate) found: PathBuf,
     /// The names behind it that do not exist.
-    pub(super) missing: PathBuf,
+    pub(crate) missing: PathBuf,
 }
 
 /// A symlink on a way, and the directory that it is in.

@@ -196,8 +196,9 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 /// Resolves `path` except for its last name; none, if the directory above is missing.
 fn absolute_if_there(path: &Path) -> Result<Option<PathBuf>> {
     let name = name_of(path)?;
-    let (above, missing) = trust::resolve(parent(path))?;
-    Ok(missing.as_os_str().is_empty().then(|| above.join(name)))
+    let above = trust::resolve(parent(path))?;
+    let is_there = above.missing.as_os_str().is_empty();
+    Ok(is_there.then(|| above.found.join(name)))
 }
 
 fn name_of(path: &Path) -> Result<&OsStr> {

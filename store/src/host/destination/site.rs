@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::format::BUNDLE_MAGIC;
 use crate::host::disk;
 use crate::host::trust;
+use crate::host::way::Way;
 
 /// Bytes of a `format` or of a pool's mark that are read.
 const MARK_BYTES: u64 = 4096;
@@ -142,7 +143,8 @@ impl Site {
 }
 
 /// Checks that what exists of `path` is a directory in which the missing names can be made.
-fn existing(path: &Path, (found, missing): (PathBuf, PathBuf)) -> Result<(PathBuf, PathBuf)> {
+fn existing(path: &Path, way: Way) -> Result<(PathBuf, PathBuf)> {
+    let Way { at, found, missing } = way;
     // After a missing name, `..` leads somewhere else once that name is made.
     if missing
         .components()
@@ -153,7 +155,8 @@ fn existing(path: &Path, (found, missing): (PathBuf, PathBuf)) -> Result<(PathBu
                 .hint("name a destination without `..` behind what is not there"),
         );
     }
-    if !found.is_dir() {
+    let stat = fs::fstat(at).map_err(|errno| disk::failed("look at", path, errno))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
         return Err(Error::conflict(format!(
             "{}: is no directory, so that nothing can be made in it",
             found.display()
