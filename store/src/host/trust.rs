@@ -144,7 +144,7 @@ pub(crate) fn resolve_any(path: &Path) -> Result<Way> {
 /// Returns the path of what exists at `path`, without symlinks.
 ///
 /// # Errors
-/// As [`resolve`]; not found, when it does not exist.
+/// Conflict, when it leads through a symlink of another user; not found, when it does not exist.
 pub fn canonical(path: &Path) -> Result<PathBuf> {
     let Way { found, missing, .. } = resolve(path)?;
     match missing.as_os_str().is_empty() {
@@ -157,7 +157,7 @@ pub fn canonical(path: &Path) -> Result<PathBuf> {
 /// open for lookups: what is done from there ends in it, whatever becomes of the path.
 ///
 /// # Errors
-/// As [`resolve`], and when one cannot be made.
+/// Conflict, when it leads through a symlink of another user; I/O, when one cannot be made.
 pub fn make_directories(path: &Path) -> Result<(PathBuf, OwnedFd)> {
     walk_of(path, Some(Mode::from_raw_mode(0o777))).map(|way| (way.found, way.at))
 }
