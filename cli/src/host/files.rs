@@ -171,7 +171,7 @@ fn behind_links(path: &Path) -> PathBuf {
 }
 
 /// Whether something belongs to the caller or to root.
-fn is_own(found: &Metadata) -> bool {
+pub(crate) fn is_own(found: &Metadata) -> bool {
     [rustix::process::geteuid().as_raw(), 0].contains(&found.uid())
 }
 

@@ -205,7 +205,7 @@ pub(in crate::serve) fn check_closed(file: &File, path: &Path, what: &str) -> Re
     let about = file.metadata();
     let about = about.map_err(|source| Error::io("stat", path, source))?;
     let (owner, mode) = (about.uid(), about.mode());
-    if ![0, rustix::process::geteuid().as_raw()].contains(&owner) {
+    if !files::is_own(&about) {
         return Err(Error::denied(format!(
             "{}: belongs to user {owner}, and it {what}",
             path.display()

@@ -73,7 +73,7 @@ impl Task<'_> {
         fence: Fence<'_>,
     ) -> Result<MaterializeReport> {
         // From here on, the path is not followed again, since somebody may redirect it at any moment.
-        let root = open_root(destination)?;
+        let root = disk::open_path(destination)?;
         let is_made = old.is_some();
         let (old, saved) = match old {
             Some(old) if old.is_of(&root) => {
@@ -425,7 +425,7 @@ impl Task<'_> {
             Some(old) => self.saved(destination, old),
             None => self.saved_before(destination),
         };
-        let compared = self.compare(destination, open_root(destination)?, (old, saved))?;
+        let compared = self.compare(destination, disk::open_path(destination)?, (old, saved))?;
         self.as_plan(compared.made)
     }
 
@@ -444,10 +444,6 @@ impl Task<'_> {
         };
         self.as_plan(made)
     }
-}
-
-fn open_root(destination: &Path) -> Result<OwnedFd> {
-    disk::open_path(destination)
 }
 
 fn exchanged(destination: &Path) -> Error {
