@@ -48,10 +48,15 @@ pub fn main() -> ExitCode {
             .and_then(|()| context.out.finish());
         let told = context.tell_warnings();
         (code, failed) = (context.code(), context.failed.take());
-        match code {
-            0 => done.and(told),
-            // The exit code is that of a child command.
-            _ => done,
+        match (code, told) {
+            (0, Err(error)) if done.is_ok() => Err(error),
+            // The exit code is that of a child command, or of what failed.
+            (_, Err(error)) => {
+                let told = ui::failure::one_line(&error);
+                context.out.warning(format_args!("warning: {told}"));
+                done
+            }
+            (_, Ok(())) => done,
         }
     });
     match (code, done, failed) {

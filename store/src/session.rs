@@ -21,9 +21,7 @@ mod fold;
 mod relied;
 
 use fold::Uploaded;
-pub(crate) use relied::Relied;
-#[cfg(test)]
-pub(crate) use relied::all_offered;
+pub(crate) use relied::{Relied, all_offered};
 
 /// One pass and what it has written.
 pub(crate) struct Session<'p> {

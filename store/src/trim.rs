@@ -3,7 +3,8 @@
 //!
 //! What stays keeps its trees with their ids and times, and its modes, owners and attributes if the version had them.
 //! The entry is added to a state in which the trimmed version is still the newest. A live version is whole, so
-//! everything that stays is in the store. The trimmed version itself remains until it is dropped.
+//! everything that stays is in the store, unless packs were lost: then the user is warned. The trimmed version itself
+//! remains until it is dropped.
 
 mod edit;
 mod frees;
@@ -19,6 +20,7 @@ use crate::log::{Outside, System};
 use crate::pack::{Framer, PackSink};
 use crate::read::Reader;
 use crate::session::{Published, Relied, Session};
+use crate::sound::carried::check_carried;
 use crate::store::Store;
 use crate::tree::MetaBuilder;
 
@@ -136,6 +138,7 @@ pub fn trim(store: &Store, request: &TrimRequest) -> Result<TrimReport> {
                 report.version = Some(made);
                 report.id = Some(Id::of(&root));
                 warn_of_unknown(store, &request.target, number, &version);
+                check_carried(store, &request.target, (number, made), &root);
                 return Ok(report);
             }
             Committed::Late | Committed::Stale => {}

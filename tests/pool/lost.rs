@@ -134,3 +134,65 @@ fn a_run_heals_what_its_caches_lost() {
     assert_eq!(out("out/weights"), out("source/weights"));
     assert_eq!(out("out/two"), b"two\n");
 }
+
+/// The removed path is whole, another one is not.
+#[test]
+fn who_removes_a_path_is_told_that_a_part_of_the_rest_is_lost() {
+    for is_repaired in [false, true] {
+        let world = lost(606, 500_000);
+        if is_repaired {
+            world.env.store(["repair"]);
+        }
+        let removed = world.env.store(["rm", &format!("{REF}:sub/small")]);
+        assert_eq!(removed.code, Some(6), "{removed}");
+        let told = format!("{REF}@2: what it took over from @1 is lost in part");
+        assert!(removed.stderr.contains(&told), "{removed}");
+        // The tree has every byte, and the version does not vouch for any.
+        world.env.ok(["put", "tree", "project/demo/new"]);
+        assert_healed(&world, "project/demo/new", "source");
+    }
+}
+
+#[test]
+fn who_removes_what_is_lost_is_told_nothing() {
+    let world = World::new(607);
+    world.write("source/sub/small", 30_000);
+    world.put();
+    world.write("source/large", 900_000);
+    world.put();
+    for pack in packs(&world, 500_000) {
+        std::fs::remove_file(pack).unwrap();
+    }
+    world.env.ok(["rm", &format!("{REF}:large")]);
+    world.env.ok(["get", REF, "out"]);
+    assert!(world.path("out/sub/small").exists());
+}
+
+/// Two jobs add to a version, and what the first one added is lost.
+#[test]
+fn who_saves_is_told_that_a_part_of_what_others_saved_is_lost() {
+    for is_repaired in [false, true] {
+        let world = lost(608, 1_000_000);
+        world.make("other", &[]);
+        world.write("other/theirs", 700_000);
+        let before = packs(&world, 0);
+        world.env.ok(["save", "other"]);
+        std::fs::remove_dir_all(world.path("other")).unwrap();
+        for pack in packs(&world, 500_000) {
+            if !before.contains(&pack) {
+                std::fs::remove_file(pack).unwrap();
+            }
+        }
+        if is_repaired {
+            world.env.store(["repair"]);
+        }
+        world.write("tree/mine", 2_000);
+        let saved = world.env.store(["save", "tree"]);
+        assert_eq!(saved.code, Some(6), "{saved}");
+        let told = format!("{REF}@3: what it took over from @2 is lost in part");
+        assert!(saved.stderr.contains(&told), "{saved}");
+        world.write("tree/mine2", 2_000);
+        let again = world.env.store(["save", "tree"]);
+        assert_eq!(again.code, Some(6), "no later version hides it: {again}");
+    }
+}

@@ -6,7 +6,6 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::vouched::Vouchers;
 use super::{Ancestor, PutRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, Node, RefSpec, Root, State, Totals, TreeEncoder, TreeEntry};
@@ -16,6 +15,7 @@ use crate::host::saved::{Listing, Made, Note, Notes};
 use crate::id::ChunkId;
 use crate::read::Reader;
 use crate::remedy::Remedy;
+use crate::sound::vouched::Vouchers;
 use crate::store::{Store, View};
 use crate::tree::MetaBuilder;
 

@@ -36,7 +36,6 @@ mod stored;
 mod tests;
 mod ties;
 mod tracks;
-mod vouched;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -58,6 +57,7 @@ use crate::progress::Progress;
 use crate::read::Reader;
 use crate::remedy::{Note, Remedy};
 use crate::retry::{Headway, VAIN_MAX};
+use crate::sound::vouched::Vouchers;
 use crate::store::{Store, View};
 
 use ancestor::{Base, base, check_whole, listing, made, turn, unknown_paths};
@@ -66,7 +66,6 @@ use near::Finder;
 use pipeline::pipeline;
 use publish::{Passes, PutSession};
 use scan::Scan;
-use vouched::Vouchers;
 
 pub use ancestor::saved_to;
 pub use edit::{Arriving, Edit, EditReport, EditRequest, edit};

@@ -17,6 +17,7 @@ use crate::merge::{Case, Clash, Counts, Merged, count, merge};
 use crate::read::Reader;
 use crate::remedy::{Note, Remedy};
 use crate::session::Published;
+use crate::sound::carried::check_carried;
 
 /// Most paths that the message of a version names.
 const TOLD_MAX: usize = 5;
@@ -93,6 +94,18 @@ impl PutSession<'_> {
         let is_again = was.is_none() && base.version.is_some();
         report.notes.extend(is_again.then(|| self.made_again()));
         let left_out = outcome.merged.left_out;
+        // Whatever the directory has was looked up.
+        let took_over = was
+            .zip(version)
+            .filter(|_| !report.unchanged && outcome.root != built.root);
+        if let Some(versions) = took_over {
+            check_carried(
+                self.store(),
+                &self.request().target,
+                versions,
+                &outcome.root,
+            );
+        }
         report.saved = Some(SaveReport {
             base: base.version,
             onto: was,

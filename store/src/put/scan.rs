@@ -21,7 +21,6 @@ use super::messages::{Base, EVENTS_TOLD, Event, Walked};
 use super::own::{Own, own_paths};
 use super::private::Private;
 use super::ties::Ties;
-use super::vouched::Vouchers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Content;
 use crate::host::rooms::is_proof;
@@ -31,6 +30,7 @@ use crate::profile::{Admitted, AdmittedFile, Follow, Profile, Secrets};
 use crate::progress::Progress;
 use crate::read::Reader;
 use crate::remedy::{Note, Remedy};
+use crate::sound::vouched::Vouchers;
 use crate::store::{Store, View};
 
 /// Most bytes of small files in one batch for a worker.

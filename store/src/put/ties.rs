@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::origin::Origin;
-use super::vouched::Vouchers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, Time, Version};
 use crate::host::pool::{Inodes, Made, POOL_TIME, Pool};
 use crate::host::walk::Stat;
 use crate::read::Reader;
 use crate::remedy::Remedy;
+use crate::sound::vouched::Vouchers;
 
 /// Most files written through a link that are named.
 const NAMED_MAX: usize = 20;

@@ -19,7 +19,7 @@ const ENTRIES_READ_MAX: u64 = 32;
 const GROWTH: u64 = 4;
 
 /// The newest entries of the log, read backwards as far as they are needed.
-pub(super) struct Vouchers<'r> {
+pub(crate) struct Vouchers<'r> {
     remote: &'r dyn Read,
     /// The newest entry that was not read.
     next: u64,
@@ -30,7 +30,7 @@ pub(super) struct Vouchers<'r> {
 }
 
 impl<'r> Vouchers<'r> {
-    pub(super) fn new(store: &'r Store, view: &View) -> Self {
+    pub(crate) fn new(store: &'r Store, view: &View) -> Self {
         let next = view.state.number;
         Self {
             remote: store.remote().as_ref(),
@@ -42,7 +42,7 @@ impl<'r> Vouchers<'r> {
     }
 
     /// Whether nothing has moved since this version, which is live, was added. A version of long ago does not vouch.
-    pub(super) fn vouch_for(&mut self, name: &RefName, version: u64) -> bool {
+    pub(crate) fn vouch_for(&mut self, name: &RefName, version: u64) -> bool {
         let wanted = (name.clone(), version);
         while !self.added.contains(&wanted) {
             if self.next < self.oldest {
