@@ -16,6 +16,7 @@ use store::read::Reader;
 use store::remote::Prune;
 use store::{CommitId, PackId, Result, SegmentId, Store, View};
 
+use crate::clock::Clock;
 use crate::look::Planned;
 use crate::mark::{Marker, may_be_moved};
 use crate::plan::Plan;
@@ -47,6 +48,7 @@ pub(crate) struct Session<'s, 'p> {
     pub(crate) request: &'p Request,
     deadline: Deadline,
     pub(crate) view: View,
+    pub(crate) clock: Clock,
     marker: Marker<'s>,
     pub(crate) plan: Plan,
     pub(crate) sizes: Sizes,
@@ -80,6 +82,7 @@ impl<'s, 'p> Session<'s, 'p> {
             request,
             deadline,
             view: planned.view,
+            clock: planned.clock,
             marker: planned.marker,
             plan: planned.plan,
             sizes: planned.sizes,

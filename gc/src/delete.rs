@@ -21,7 +21,7 @@ const DELETE_KEYS: usize = 1000;
 impl Session<'_, '_> {
     /// Deletes objects whose entry is in the log and whose grace is over.
     pub(crate) fn delete_due(&mut self, report: &mut CollectReport) -> Result<()> {
-        let now = (self.request.clock)();
+        let now = self.clock.now();
         let state = &self.view.state;
         let packs = state
             .condemned
@@ -87,7 +87,7 @@ impl Session<'_, '_> {
 
     /// Forgets packs and segments whose objects are gone, except packs that a live segment still names.
     pub(crate) fn forget(&mut self, report: &mut CollectReport) -> Result<Applied> {
-        let now = (self.request.clock)();
+        let now = self.clock.now();
         let grace = self.request.options.grace_secs;
         let state = &self.view.state;
         let named = named_packs(&self.view.index)?;

@@ -4,7 +4,7 @@
 //!
 //! - `request`: what to collect, and how far. [`policy`] (pure): which versions retention drops; `limits`: which ones
 //!   size limits drop; `versions`: those that stay, by class.
-//! - `claims`: abandoned claims. `look`: looks at one state. [`mark`]: which chunks its versions reach; fails closed.
+//! - `clock`: what time it is. `claims`: abandoned claims. `look`: looks at one state. [`mark`]: which chunks its versions reach; fails closed.
 //!   [`usage`]: how much of each pack that is; `spared`: what unfinished passes have committed; `recent_drops`:
 //!   recently dropped versions, for the report.
 //! - [`plan`] (pure): what to do. [`apply`]: one log entry after another, each valid for exactly the state at which it
@@ -14,6 +14,7 @@
 
 pub mod apply;
 pub mod claims;
+mod clock;
 mod collect;
 mod delete;
 mod idle;

@@ -10,6 +10,7 @@ use store::read::Reader;
 use store::remote::Prune;
 use store::{Error, ErrorKind, Remedy, Result, Store, View};
 
+use crate::clock::Clock;
 use crate::idle::Note;
 use crate::limits::Size;
 use crate::mark::{Marker, may_be_moved, reached_by};
@@ -27,6 +28,7 @@ const LOOKS_MAX: u32 = 32;
 /// What was found in one state, and what to do about it.
 pub(crate) struct Planned<'s> {
     pub(crate) view: View,
+    pub(crate) clock: Clock,
     pub(crate) marker: Marker<'s>,
     pub(crate) plan: Plan,
     pub(crate) sizes: Sizes,
@@ -66,7 +68,11 @@ fn look_at<'s>(
     uploads: &mut Uploads,
     view: View,
 ) -> Result<Planned<'s>> {
-    let now = (request.clock)();
+    let clock = match request.dry_run {
+        true => Clock::own(request),
+        false => Clock::compared(store, prune, request)?,
+    };
+    let now = clock.now();
     // A flipped bit in a segment could lead to the wrong pack, so segments are checked before anything is planned.
     check_segments(&view.index.segments().collect::<Vec<_>>())?;
     let reader = Reader::at(store, view.clone());
@@ -93,9 +99,7 @@ fn look_at<'s>(
     if let Some(witness) = witness::ask(prune, &view.state, &strange)? {
         return Err(witness.damage);
     }
-    if !request.dry_run {
-        usage.compare_clocks(prune, &view.state)?;
-    }
+    usage.ahead = clock.ahead_of_store();
     (uploads.first).get_or_insert_with(|| strange.into_iter().collect());
     usage.layers = layers(store, &view.state, &usage)?;
     let mut plan = plan(&view.state, &usage, &drops, uploads, &request.options, now);
@@ -104,6 +108,7 @@ fn look_at<'s>(
     let idle = Note::of(&view.state, &usage, &plan, live, request).filter(|_| is_told);
     Ok(Planned {
         view,
+        clock,
         marker,
         plan,
         sizes: usage.into_sizes(),

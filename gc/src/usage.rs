@@ -5,15 +5,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use rayon::prelude::*;
 use serde::Serialize;
 use store::access::Uses;
 use store::format::{
-    CHECKPOINTS_PREFIX, CLAIMS_PREFIX, CLOCK_KEY, LOG_PREFIX, PACKS_PREFIX, PackKind,
-    RESERVE_PREFIX, SEGMENTS_PREFIX, SegmentPack, State, USES_PREFIX, parse_checkpoint_key,
-    parse_pack_key, parse_segment_key,
+    CHECKPOINTS_PREFIX, CLAIMS_PREFIX, LOG_PREFIX, PACKS_PREFIX, PackKind, RESERVE_PREFIX,
+    SEGMENTS_PREFIX, SegmentPack, State, USES_PREFIX, parse_checkpoint_key, parse_pack_key,
+    parse_segment_key,
 };
 use store::index::{OpenSegment, Position};
 use store::remote::{ObjectInfo, Prune};
@@ -102,7 +101,7 @@ pub struct Usage {
     pub uses: Uses,
     /// Claims.
     pub claims: Vec<ClaimUse>,
-    /// How far this host's clock is ahead of the clock of the store's server.
+    /// How far the clock of the plan is ahead of the clock of the store's server.
     pub ahead: SignedDuration,
     /// Bytes after which writers finish a pack.
     pub whole_pack_bytes: u64,
@@ -151,34 +150,9 @@ impl PackUse {
 }
 
 impl Usage {
-    /// Converts `now` from this host's clock to the clock of the store's server.
+    /// Converts `now` from the clock of the plan to the clock of the store's server.
     pub fn by_store_clock(&self, now: Timestamp) -> Timestamp {
         now.checked_sub(self.ahead).unwrap_or(now)
-    }
-
-    /// Measures how far the clocks are apart, by writing an object, if the age of any object matters. If nothing can be
-    /// written, this host's clock is used.
-    ///
-    /// # Errors
-    /// When the store cannot be listed.
-    pub fn compare_clocks(&mut self, prune: &dyn Prune, state: &State) -> Result<()> {
-        let matters = !self.uploads.is_empty()
-            || self.claims.iter().any(ClaimUse::stands_still)
-            || state.segments.values().any(|info| info.pass.is_some())
-            || self
-                .segment_objects
-                .iter()
-                .any(|object| !state.segments.contains_key(&object.id))
-            || self.strange_packs(state).next().is_some();
-        if !matters || prune.put(CLOCK_KEY, Bytes::new()).is_err() {
-            return Ok(());
-        }
-        let now = Timestamp::now();
-        let listed = prune.list(RESERVE_PREFIX)?;
-        if let Some(clock) = listed.iter().find(|info| info.key == CLOCK_KEY) {
-            self.ahead = now.duration_since(clock.modified);
-        }
-        Ok(())
     }
 
     /// Objects of packs that the log does not know.

@@ -393,3 +393,20 @@ fn versions_of_two() -> TestEnvironment {
     }
     env
 }
+
+#[test]
+fn a_rhythm_without_a_pause_is_2() {
+    let env = environment!();
+    let run = [
+        "run",
+        "--project",
+        "demo",
+        "--save-every",
+        "0s",
+        "--",
+        "true",
+    ];
+    let refused = env.store(run);
+    assert_eq!(refused.code, Some(2), "{refused}");
+    assert!(refused.stderr.contains("like 10m"), "{refused}");
+}

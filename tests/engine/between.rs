@@ -430,6 +430,43 @@ fn what_appears_while_a_run_goes_on_is_not_old() {
     assert_named_packs_exist(&world, &remote);
 }
 
+/// This host's clock leaps two days ahead, and that of the remote does not. That must not end a grace.
+#[test]
+fn a_grace_does_not_end_by_a_clock_that_is_ahead() {
+    use jiff::{SignedDuration, Timestamp};
+    use std::time::{Duration, SystemTime};
+    let world = world();
+    let remote = world.directory("store");
+    let store = world.open(remote.clone()).unwrap();
+    store::refs::drop_versions(&store, &name(REF), None).unwrap();
+    let mut request = eager();
+    request.options.grace_secs = 24 * 3600;
+    let report = run(&world, &remote, &request).unwrap();
+    assert_eq!(report.freed_bytes, 0, "{report:?}");
+    // The clock of the process cannot be changed, so the time of the file that tells the remote's clock is set back.
+    request.clock = || Timestamp::now() + SignedDuration::from_hours(48);
+    let clock = world.tree("store").join("reserve/clock");
+    let script = move |when, step, key: &str| {
+        if when == When::After && step == Step::Put && key == store::format::CLOCK_KEY {
+            let file = std::fs::File::open(&clock).unwrap();
+            let behind = SystemTime::now() - Duration::from_hours(48);
+            file.set_modified(behind).unwrap();
+        }
+    };
+    let scripted = Arc::new(Scripted::new(remote.clone(), script));
+    let store = world.open(scripted.clone()).unwrap();
+    let report = collect(&store, scripted.as_ref(), &request).unwrap();
+    assert_eq!(report.freed_bytes, 0, "{report:?}");
+    let told = store.warnings();
+    assert!(
+        told.iter()
+            .any(|told| told.text.contains("clock is 48h ahead")),
+        "{told:?}"
+    );
+    // Both clocks say that two days are over.
+    assert!(run(&world, &remote, &request).unwrap().freed_bytes > 400_000);
+}
+
 /// The clock of the remote is two days behind this host's. That must not make an object look old: an unfinished upload,
 /// a pack that no segment names, or a segment that no entry names.
 #[test]

@@ -46,7 +46,7 @@ const COLLECTOR: House = House {
     src: "gc/src/",
     floors: &[
         &["policy", "mark"],
-        &["request", "versions", "usage", "claims"],
+        &["request", "clock", "versions", "usage", "claims"],
         &["spared", "small", "recent_drops"],
         &["plan"],
         &["report"],

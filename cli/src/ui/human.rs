@@ -119,6 +119,14 @@ pub(crate) fn parse_life(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// How often something is done. Rejects less than a second, which would do nothing else.
+pub(crate) fn parse_rhythm(text: &str) -> Result<Duration, String> {
+    match parse_span(text)? {
+        time if time.as_secs() == 0 => Err("expected a second or more, like 10m".to_owned()),
+        time => Ok(time),
+    }
+}
+
 /// How many versions are kept. Rejects zero, which would keep nothing.
 pub(crate) fn parse_versions(text: &str) -> Result<usize, String> {
     let count: u64 = (text.parse()).map_err(|_| "expected a number of versions".to_owned())?;

@@ -98,7 +98,7 @@ pub(crate) struct Args {
     job: Option<String>,
 
     /// Also save while the command runs, at this interval, like 10m
-    #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
+    #[arg(long, value_name = "TIME", value_parser = human::parse_rhythm)]
     save_every: Option<Duration>,
 
     /// How long a command that was asked to end may take before it is saved while it still runs
