@@ -138,7 +138,7 @@ pub fn trim(store: &Store, request: &TrimRequest) -> Result<TrimReport> {
                 report.version = Some(made);
                 report.id = Some(Id::of(&root));
                 warn_of_unknown(store, &request.target, number, &version);
-                check_carried(store, &request.target, (number, made), &root);
+                check_carried(store, &request.target, (number, made), &root, u64::MAX);
                 return Ok(report);
             }
             Committed::Late | Committed::Stale => {}

@@ -27,7 +27,7 @@ use crate::pack::{Framer, KindFrame};
 use crate::read::Reader;
 use crate::remedy::Remedy;
 use crate::session::Published;
-use crate::sound::carried::check_carried;
+use crate::sound::carried::{LOOKED_UP_BYTES, check_carried};
 use crate::sound::mend::mend;
 use crate::store::Store;
 use crate::tree::ListBuilder;
@@ -406,7 +406,8 @@ fn commit(
             Ok(Published::Entry(committed)) => {
                 if let Some((before, version)) = &base {
                     warn_of_unknown(store, &request.target, *before, version);
-                    check_carried(store, &request.target, (*before, number), &root);
+                    let versions = (*before, number);
+                    check_carried(store, &request.target, versions, &root, LOOKED_UP_BYTES);
                 }
                 if let Some(error) = committed.checkpoint {
                     let what =

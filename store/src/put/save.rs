@@ -17,7 +17,7 @@ use crate::merge::{Case, Clash, Counts, Merged, count, merge};
 use crate::read::Reader;
 use crate::remedy::{Note, Remedy};
 use crate::session::Published;
-use crate::sound::carried::check_carried;
+use crate::sound::carried::{LOOKED_UP_BYTES, check_carried};
 
 /// Most paths that the message of a version names.
 const TOLD_MAX: usize = 5;
@@ -104,6 +104,7 @@ impl PutSession<'_> {
                 &self.request().target,
                 versions,
                 &outcome.root,
+                LOOKED_UP_BYTES,
             );
         }
         report.saved = Some(SaveReport {

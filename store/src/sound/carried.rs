@@ -12,9 +12,13 @@ use crate::remedy::Remedy;
 use crate::session::{Relied, all_offered};
 use crate::store::{Store, View};
 
+/// Bytes of a version up to which its chunks are looked up after each commit that takes over a part of it: a second or
+/// two. A save, and a commit of a client, must cost what they change.
+pub(crate) const LOOKED_UP_BYTES: u64 = 64 << 30;
+
 /// Warns that the result is incomplete if version `made` of `name`, whose root is `root`, took over from version
 /// `before` what the store has lost. No later pass counts on such a version as a whole. Nothing is looked up if the
-/// version before vouches for what it has.
+/// version before vouches for what it has, or if the new one has more than `bytes_max` bytes.
 ///
 /// The version is published by now, so what goes wrong here is only a warning.
 pub(crate) fn check_carried(
@@ -22,7 +26,11 @@ pub(crate) fn check_carried(
     name: &RefName,
     (before, made): (u64, u64),
     root: &Root,
+    bytes_max: u64,
 ) {
+    if root.bytes() > bytes_max {
+        return;
+    }
     match check(store, (name, before), root) {
         Ok(true) => {}
         Ok(false) => store.warn_of_part(
