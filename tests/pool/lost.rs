@@ -50,6 +50,49 @@ fn assert_healed_first(world: &World) {
     assert_same(&world.path("source"), &world.path("first"));
 }
 
+/// A copy that was broken off, or a file system after a power cut, leaves a pack that is too short.
+#[test]
+fn a_pack_that_was_cut_off_heals_like_one_that_is_missing() {
+    type Heal<'h> = &'h [&'h [&'h str]];
+    let heals: [Heal<'_>; 6] = [
+        &[&["put", "source", REF, "--always"]],
+        &[&["put", "source", "project/demo/new"]],
+        &[&["put", "tree", REF, "--always"]],
+        &[&["save", "tree"]],
+        &[
+            &["rm", "project/demo/data:sub/small"],
+            &["put", "tree", REF],
+        ],
+        &[&[
+            "put",
+            "source",
+            REF,
+            "--read-all",
+            "--verify-writes",
+            "--always",
+        ]],
+    ];
+    for heal in heals {
+        let world = World::new(609);
+        world.write("source/large", 900_000);
+        world.write("source/sub/small", 30_000);
+        world.put();
+        world.make("tree", &[]);
+        world.write("tree/more", 1_000);
+        for pack in packs(&world, 500_000) {
+            let file = std::fs::File::options().write(true).open(pack).unwrap();
+            file.set_len(1000).unwrap();
+        }
+        for words in heal {
+            let done = world.env.store(words.iter().copied());
+            let expected = if words[0] == "rm" { 6 } else { 0 };
+            assert_eq!(done.code, Some(expected), "{words:?}: {done}");
+        }
+        world.env.ok(["verify", "--read-data"]);
+        assert_healed_first(&world);
+    }
+}
+
 #[test]
 fn a_put_of_a_tree_of_links_heals_what_a_repair_gave_up() {
     let world = lost(601, 500_000);

@@ -8,8 +8,7 @@ use super::ReplicateRequest;
 use super::missing::{Missing, Unreadable, is_its_own};
 use super::select::Kept;
 use crate::error::{ErrorKind, Result};
-use crate::format::State;
-use crate::id::PackId;
+use crate::format::{SegmentPack, State};
 use crate::index::Index;
 use crate::progress::Progress;
 use crate::read::Reader;
@@ -86,12 +85,11 @@ fn opened(store: &Store, state: &State) -> Result<View> {
     Ok(view)
 }
 
-/// Whether every live pack exists, whichever version needs it.
+/// Whether every live pack is there in its whole length, whichever version needs it.
 fn has_all(store: &Store, view: &View) -> Result<bool> {
-    let packs = view.index.packs().map(|pack| pack.id);
-    let live = packs.filter(|pack| !view.state.condemned.contains_key(pack));
-    let live: Vec<PackId> = live.collect();
-    Ok(mend::gone(store.remote().as_ref(), &live, live.len())?.is_empty())
+    let is_live = |pack: &SegmentPack| !view.state.condemned.contains_key(&pack.id);
+    let live: Vec<SegmentPack> = view.index.packs().filter(is_live).collect();
+    Ok(mend::broken(store.remote().as_ref(), &live, live.len())?.is_empty())
 }
 
 impl Sides<'_> {

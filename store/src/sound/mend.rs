@@ -1,17 +1,17 @@
-//! mend: if packs that somebody relies on are missing or damaged, they are condemned, as by a repair, so that their
+//! mend: if packs that somebody relies on are missing, cut off or damaged, they are condemned, as by a repair, so that their
 //! chunks are stored again.
 //!
 //! It looks only at what is relied on, and reads only what a verification on this host found damaged. What is good in a
 //! damaged pack is copied first; nothing is deleted.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use super::packs::{PackTask, Reading, check_packs};
 use super::record::Record;
 use super::saver::{Saver, condemning};
 use super::{Part, VerifyReport, segments};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Change, PACKS_PREFIX, State, pack_key, parse_pack_key};
+use crate::format::{Change, PACKS_PREFIX, SegmentPack, State, pack_key, parse_pack_key};
 use crate::id::PackId;
 use crate::progress::{Progress, Unwatched};
 use crate::read::Reader;
@@ -43,26 +43,28 @@ pub(crate) fn mend(
     }
 }
 
-/// The packs that `relied` relies on and that are missing, or known to be damaged.
+/// The packs that `relied` relies on and that are missing, cut off, or known to be damaged.
 pub(crate) fn unsound(store: &Store, state: &State, relied: &Relied) -> Result<BTreeSet<PackId>> {
     segments::check(store, relied)?;
     let index = relied.index();
     let marked = relied.packs()?;
-    let named: HashSet<PackId> = index.packs().map(|pack| pack.id).collect();
-    let is_live = |pack: &PackId| !state.condemned.contains_key(pack);
+    let named: HashMap<PackId, SegmentPack> = index.packs().map(|pack| (pack.id, pack)).collect();
+    let is_live = |pack: &SegmentPack| !state.condemned.contains_key(&pack.id);
     // If a version is relied on whole, it is not known which packs it needs, so all are checked.
     let looks_at_all = relied.has_bases() && (!store.is_far() || named.len() <= LISTED_MAX);
-    let needed: Vec<PackId> = match looks_at_all {
-        true => named.iter().copied().filter(is_live).collect(),
-        false => marked.iter().copied().filter(is_live).collect(),
+    let needed: Vec<SegmentPack> = match looks_at_all {
+        true => named.values().copied().filter(is_live).collect(),
+        false => (marked.iter().filter_map(|pack| named.get(pack).copied()))
+            .filter(is_live)
+            .collect(),
     };
-    let mut bad = gone(store.remote().as_ref(), &needed, named.len())?;
+    let mut bad = broken(store.remote().as_ref(), &needed, named.len())?;
     let view = View {
         index: index.as_ref().clone(),
         state: state.clone(),
     };
     let record = Record::load(store);
-    let needed: BTreeSet<PackId> = needed.into_iter().collect();
+    let needed: BTreeSet<PackId> = needed.into_iter().map(|pack| pack.id).collect();
     let known: BTreeSet<PackId> = record.damaged().intersection(&needed).copied().collect();
     let found = damaged(store, &view, &known, &Unwatched)?;
     // The next check need not read packs that are sound again.
@@ -87,26 +89,33 @@ pub(crate) fn without(view: &View, bad: &BTreeSet<PackId>) -> Result<View> {
     })
 }
 
-/// The packs that are missing, found with as few requests as possible; `all` is the number of packs in the store.
-pub(crate) fn gone(remote: &dyn Read, packs: &[PackId], all: usize) -> Result<BTreeSet<PackId>> {
+/// The packs that are missing or have another length than their segment says, found with as few requests as possible;
+/// `all` is the number of packs in the store.
+pub(crate) fn broken(
+    remote: &dyn Read,
+    packs: &[SegmentPack],
+    all: usize,
+) -> Result<BTreeSet<PackId>> {
     let is_near = remote.local_path(PACKS_PREFIX).is_some();
-    let listed: HashSet<PackId> = match is_near || packs.len() <= all.div_ceil(LISTED_AT_ONCE) {
-        true => HashSet::new(),
+    let listed: HashMap<PackId, u64> = match is_near || packs.len() <= all.div_ceil(LISTED_AT_ONCE)
+    {
+        true => HashMap::new(),
         false => {
             let listed = remote.list(PACKS_PREFIX)?;
             listed
                 .iter()
-                .filter_map(|info| parse_pack_key(&info.key))
+                .filter_map(|info| Some((parse_pack_key(&info.key)?, info.size)))
                 .collect()
         }
     };
     // A listing may be outdated, so packs that it lacks are requested one by one.
-    let asked: Vec<&PackId> = packs.iter().filter(|pack| !listed.contains(pack)).collect();
+    let is_listed = |pack: &&SegmentPack| listed.get(&pack.id) == Some(&u64::from(pack.len));
+    let asked: Vec<&SegmentPack> = packs.iter().filter(|pack| !is_listed(pack)).collect();
     let found = of_each(remote, &asked, |pack| {
-        match remote.size(&pack_key(**pack)) {
-            Ok(_) => Ok(None),
+        match remote.size(&pack_key(pack.id)) {
+            Ok(size) => Ok((size != u64::from(pack.len)).then_some(pack.id)),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => {
-                Ok(Some(**pack))
+                Ok(Some(pack.id))
             }
             Err(error) => Err(error),
         }
