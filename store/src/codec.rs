@@ -252,8 +252,7 @@ impl Decoder {
     /// decoded into `out`, which is cleared first and keeps its capacity. `object` names the frame in errors.
     ///
     /// # Errors
-    /// Corrupt, when the frame is malformed, decodes to another length or is a delta; unsupported, when its codec is
-    /// unknown.
+    /// Corrupt, when the frame is malformed, decodes to another length or is a delta.
     pub fn decode_plain<'a>(
         &mut self,
         object: &str,
@@ -270,7 +269,12 @@ impl Decoder {
                 let message = format!("{object}: is a delta, where a plain frame must be");
                 return Err(Error::corrupt(message));
             }
-            Some((codec, _)) => return Err(unsupported(object, &codec.to_string())),
+            // A store whose frames may have other codecs has a feature that this program would not know.
+            Some((codec, _)) => {
+                return Err(Error::corrupt(format!(
+                    "{object}: expected a codec up to {CODEC_DELTA}, found {codec}"
+                )));
+            }
             None => {
                 return Err(Error::corrupt(format!(
                     "{object}: expected a codec, found no bytes"
@@ -442,12 +446,6 @@ fn out_of_memory() -> Error {
     Error::unavailable("zstd: not enough memory")
 }
 
-fn unsupported(object: &str, codec: &str) -> Error {
-    Error::unsupported(format!("{object}: codec {codec} is not known here")).hint(
-        "update this program; if it is already the newest, the frame is damaged: check the store",
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -520,7 +518,7 @@ mod tests {
             let mut out = Vec::new();
             match Decoder::new().unwrap().decode_plain("frame", &frame, raw_len, &mut out) {
                 Ok(found) => prop_assert_eq!(found.len(), raw_len as usize),
-                Err(error) => prop_assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)),
+                Err(error) => prop_assert_eq!(error.kind(), ErrorKind::Corrupt),
             }
             prop_assert!(out.capacity() <= raw_len as usize);
         }
@@ -636,13 +634,13 @@ mod tests {
     }
 
     #[test]
-    fn unknown_codecs_are_unsupported_by_name() {
-        for (codec, name) in [(4, "4"), (255, "255")] {
+    fn unknown_codecs_are_damage() {
+        for codec in [4, 255] {
             let error = refused(&[codec, 0], 1);
-            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
             assert_eq!(
                 error.to_string(),
-                format!("frame 3: codec {name} is not known here")
+                format!("frame 3: expected a codec up to 3, found {codec}")
             );
         }
     }
