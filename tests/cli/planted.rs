@@ -364,3 +364,55 @@ fn the_locks_of_jobs_are_closed_to_others() {
     let there = env.ok(["cat", "--store", "other", "project/demo/d:file"]);
     assert_eq!(there, "newer");
 }
+
+/// The owner of a store may have its directories elsewhere, and must not lead others into their own.
+#[test]
+fn the_owner_of_a_store_leads_nobody_into_what_is_not_the_owners() {
+    let env = environment!();
+    env.write("in/file", "some words");
+    env.ok(["--store", "theirs", "init"]);
+    env.ok(["--store", "theirs", "put", "in", "project/demo/data"]);
+    chown(env.path("theirs"), Some(STRANGER), None).unwrap();
+    // `packs` lies elsewhere, as when a disk was full.
+    std::fs::rename(env.path("theirs/packs"), env.path("elsewhere")).unwrap();
+    link_of_a_stranger(&env.path("elsewhere"), &env.path("theirs/packs"));
+    let get = ["--store", "theirs", "get", "project/demo/data", "out"];
+    let refused = env.store(get);
+    assert!(
+        refused.stderr.contains("is a symlink of user 4242"),
+        "{refused}"
+    );
+    chown(env.path("elsewhere"), Some(STRANGER), None).unwrap();
+    env.ok(get);
+    let frames = ["0", "00000001", "00000002"];
+    for name in frames {
+        env.write(&format!("frames/{name}"), "a frame");
+    }
+    for name in ["checkpoints", "reserve", "uses"] {
+        let place = env.path(&format!("theirs/{name}"));
+        let aside = env.path("aside");
+        let was_there = std::fs::rename(&place, &aside).is_ok();
+        link_of_a_stranger(&env.path("frames"), &place);
+        for words in [
+            &["gc", "--grace", "0"][..],
+            &["repair"],
+            &["put", "in", "project/demo/more", "--always"],
+        ] {
+            let ran = env.store([&["--store", "theirs"], words].concat());
+            println!("{name}, {words:?}: {ran}");
+        }
+        for frame in frames {
+            let bytes = std::fs::read_to_string(env.path(&format!("frames/{frame}")));
+            assert_eq!(bytes.unwrap(), "a frame", "{name}");
+        }
+        assert_eq!(
+            std::fs::read_dir(env.path("frames")).unwrap().count(),
+            3,
+            "{name}"
+        );
+        std::fs::remove_file(&place).unwrap();
+        if was_there {
+            std::fs::rename(&aside, &place).unwrap();
+        }
+    }
+}

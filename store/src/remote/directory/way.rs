@@ -1,8 +1,9 @@
 //! The way from the root of a directory to what is below it, past symlinks that other users planted.
 //!
 //! Whoever may write to a shared store can put a symlink in the place of one of its directories. It is followed only if
-//! it belongs to the caller, to root or to the owner of the root. What is opened here holds: later renames do not lead
-//! its user elsewhere. Usually that is one system call, in which the kernel follows no symlink at all.
+//! it belongs to the caller or to root, or to the owner of the root and leads to what is the owner's, too: an owner must
+//! not lead others into directories of their own. What is opened here holds: later renames do not lead its user
+//! elsewhere. Usually that is one system call, in which the kernel follows no symlink at all.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -37,7 +38,7 @@ pub(super) struct Way {
     pub(super) owner: u32,
 }
 
-/// A symlink that another user put into a store.
+/// A symlink that another user put into a store, and that is not followed.
 #[derive(Debug)]
 pub(in crate::remote) struct Planted {
     link: PathBuf,
@@ -115,15 +116,21 @@ impl Way {
                 Mode::empty(),
             )?);
         }
-        if !is_trusted(stat.st_uid) && stat.st_uid != self.owner {
+        let user = stat.st_uid;
+        let planted = || {
             let link = found.to_owned();
-            let user = stat.st_uid;
-            let planted = Planted { link, user };
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, planted));
+            io::Error::new(io::ErrorKind::PermissionDenied, Planted { link, user })
+        };
+        if !is_trusted(user) && user != self.owner {
+            return Err(planted());
         }
         // The link that was judged counts, and not another one that may have its name by now.
         let target = fs::readlinkat(&there, "", Vec::new())?;
         let target = OsString::from_vec(target.into_bytes());
-        Ok(fs::openat(at, target, flags, Mode::empty())?)
+        let opened = fs::openat(at, target, flags, Mode::empty())?;
+        match is_trusted(user) || fs::fstat(&opened)?.st_uid == user {
+            true => Ok(opened),
+            false => Err(planted()),
+        }
     }
 }
