@@ -11,7 +11,7 @@ use store::{Error, Result, Store};
 
 use crate::request::Request;
 
-/// How far ahead this host's clock may be before the user is told.
+/// How far the clocks may be apart before the user is told.
 const TOLD: SignedDuration = SignedDuration::from_mins(10);
 
 /// A clock that is not ahead of the store's server.
@@ -20,6 +20,7 @@ pub(crate) struct Clock {
     own: fn() -> Timestamp,
     /// How far this host's clock is ahead of the clock of the store's server.
     ahead: SignedDuration,
+    is_compared: bool,
 }
 
 impl Clock {
@@ -28,30 +29,43 @@ impl Clock {
         Self {
             own: request.clock,
             ahead: SignedDuration::ZERO,
+            is_compared: false,
         }
     }
 
-    /// Compares the clocks, by writing an object. If nothing can be written, this host's clock is used.
+    /// Compares the clocks once, by writing an object. Returns whether this host's clock is so far ahead that what was
+    /// found by it does not count. If nothing can be written, this host's clock is used.
     ///
     /// # Errors
     /// When the store cannot be listed.
-    pub(crate) fn compared(store: &Store, prune: &dyn Prune, request: &Request) -> Result<Self> {
-        let mut clock = Self::own(request);
-        if prune.put(CLOCK_KEY, Bytes::new()).is_err() {
-            return Ok(clock);
+    pub(crate) fn is_set_back(&mut self, store: &Store, prune: &dyn Prune) -> Result<bool> {
+        if std::mem::replace(&mut self.is_compared, true) {
+            return Ok(false);
+        }
+        if let Err(error) = prune.put(CLOCK_KEY, Bytes::new()) {
+            let what = "the store's clock is not known, and the collection goes by this host's";
+            store.warn(error.within(what));
+            return Ok(false);
         }
         let now = Timestamp::now();
         let listed = prune.list(RESERVE_PREFIX)?;
         if let Some(written) = listed.iter().find(|info| info.key == CLOCK_KEY) {
-            clock.ahead = now.duration_since(written.modified);
+            self.ahead = now.duration_since(written.modified);
         }
-        if clock.ahead > TOLD {
+        let apart = SignedDuration::from_secs(self.ahead.as_secs());
+        if apart < -TOLD {
+            // What this host condemns has its time, from which others count the grace.
             store.warn(Error::conflict(format!(
-                "this host's clock is {:#} ahead of the store's; the collection goes by the latter",
-                SignedDuration::from_secs(clock.ahead.as_secs())
+                "this host's clock is {:#} behind the store's: the grace of what is dropped now ends so much earlier for others",
+                -apart
             )));
         }
-        Ok(clock)
+        if apart > TOLD {
+            store.warn(Error::conflict(format!(
+                "this host's clock is {apart:#} ahead of the store's; the collection goes by the latter"
+            )));
+        }
+        Ok(apart > TOLD)
     }
 
     /// What time it is.

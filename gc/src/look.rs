@@ -46,16 +46,20 @@ pub(crate) fn look<'s>(
     request: &Request,
     uploads: &mut Uploads,
 ) -> Result<Planned<'s>> {
+    let mut clock = Clock::own(request);
     for tries in 1.. {
         // DESIGN, collector 1: evidence of loss is an error here, and ends the run.
         let view = store.view()?;
         store.check_writable(&view.state)?;
         let base = view.state.number;
-        match look_at(store, prune, request, uploads, view) {
+        match look_at(store, prune, (request, &mut clock), uploads, view) {
+            // By the right clock, other versions are dropped.
+            Ok(None) => {}
             // Another collector may have moved objects meanwhile. If the state has not changed, it is damage.
             Err(error)
                 if may_be_moved(&error) && tries < LOOKS_MAX && store.state()?.number != base => {}
-            looked => return looked,
+            Ok(Some(planned)) => return Ok(planned),
+            Err(error) => return Err(error),
         }
     }
     Err(Error::conflict("gc: the state never stood still"))
@@ -64,14 +68,10 @@ pub(crate) fn look<'s>(
 fn look_at<'s>(
     store: &'s Store,
     prune: &dyn Prune,
-    request: &Request,
+    (request, clock): (&Request, &mut Clock),
     uploads: &mut Uploads,
     view: View,
-) -> Result<Planned<'s>> {
-    let clock = match request.dry_run {
-        true => Clock::own(request),
-        false => Clock::compared(store, prune, request)?,
-    };
+) -> Result<Option<Planned<'s>>> {
     let now = clock.now();
     // A flipped bit in a segment could lead to the wrong pack, so segments are checked before anything is planned.
     check_segments(&view.index.segments().collect::<Vec<_>>())?;
@@ -99,6 +99,10 @@ fn look_at<'s>(
     if let Some(witness) = witness::ask(prune, &view.state, &strange)? {
         return Err(witness.damage);
     }
+    if !request.dry_run && clock.is_set_back(store, prune)? {
+        return Ok(None);
+    }
+    let now = clock.now();
     usage.ahead = clock.ahead_of_store();
     (uploads.first).get_or_insert_with(|| strange.into_iter().collect());
     usage.layers = layers(store, &view.state, &usage)?;
@@ -106,9 +110,9 @@ fn look_at<'s>(
     plan.uses = idle_uses(&view.state, &usage.uses, now)?;
     let is_told = over.is_empty() && shared.is_empty();
     let idle = Note::of(&view.state, &usage, &plan, live, request).filter(|_| is_told);
-    Ok(Planned {
+    Ok(Some(Planned {
         view,
-        clock,
+        clock: *clock,
         marker,
         plan,
         sizes: usage.into_sizes(),
@@ -116,7 +120,7 @@ fn look_at<'s>(
         live,
         shared,
         idle,
-    })
+    }))
 }
 
 /// The checkpoints that the remaining ones build on.

@@ -467,6 +467,21 @@ fn a_grace_does_not_end_by_a_clock_that_is_ahead() {
     assert!(run(&world, &remote, &request).unwrap().freed_bytes > 400_000);
 }
 
+#[test]
+fn a_clock_that_cannot_be_compared_is_told() {
+    let world = world();
+    let remote = world.directory("store");
+    std::fs::create_dir_all(world.tree("store").join("reserve/clock/in-its-place")).unwrap();
+    let store = world.open(remote.clone()).unwrap();
+    collect(&store, remote.as_ref(), &eager()).unwrap();
+    let told = store.warnings();
+    assert!(
+        told.iter()
+            .any(|told| told.text.contains("the store's clock is not known")),
+        "{told:?}"
+    );
+}
+
 /// The clock of the remote is two days behind this host's. That must not make an object look old: an unfinished upload,
 /// a pack that no segment names, or a segment that no entry names.
 #[test]
