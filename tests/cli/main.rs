@@ -33,6 +33,7 @@ mod places;
 mod planted;
 mod policy;
 mod rm;
+mod rm_lost;
 mod room;
 mod round_trip;
 mod run;

@@ -163,10 +163,10 @@ fn what_an_undo_cannot_bring_back_is_told_beside_what_it_can() {
     };
     assert_eq!(
         (failed, error.kind()),
-        (&name(other), store::ErrorKind::NotFound)
+        (&name(other), store::ErrorKind::Corrupt)
     );
     assert!(
-        error.to_string().starts_with("its bytes are gone"),
+        error.to_string().starts_with("its bytes are lost"),
         "{error}"
     );
     assert_sound(&world, &remote, "what came back");

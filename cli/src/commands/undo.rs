@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 use store::replicate::{UndoReport, undo};
-use store::{Error, Result};
+use store::{Error, ErrorKind, Result};
 
 use crate::context::Context;
 use crate::ui::progress::Watch;
@@ -54,15 +54,29 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let what = what.transpose()?;
     let done = undo(&store, what.as_ref(), args.dry_run, &watch)?;
     drop(watch);
-    let report = report(done, args.dry_run);
-    context.out.report(&report)?;
-    match report.failed.is_empty() {
-        true => Ok(()),
-        false => Err(Error::partial(format!(
-            "{} did not come back",
-            human::counted(report.failed.len() as u64, "version")
-        ))),
+    let ended = ended(&done);
+    context.out.report(&report(done, args.dry_run))?;
+    ended
+}
+
+/// The error that the report amounts to, if any. Where all that failed is lost, nobody can bring it back but who has
+/// the files.
+fn ended(done: &UndoReport) -> Result<()> {
+    if done.failed.is_empty() {
+        return Ok(());
     }
+    let versions = human::counted(done.failed.len() as u64, "version");
+    let text = format!("{versions} did not come back");
+    let mut errors = done.failed.iter().map(|(.., error)| error);
+    let remedy = errors.clone().find_map(|error| error.remedy().cloned());
+    let error = match errors.all(|error| error.kind() == ErrorKind::Corrupt) {
+        true => Error::corrupt(text),
+        false => Error::partial(text),
+    };
+    Err(match remedy {
+        Some(remedy) => error.hint(remedy),
+        None => error,
+    })
 }
 
 fn report(mut done: UndoReport, dry_run: bool) -> Report {

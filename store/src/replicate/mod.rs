@@ -21,6 +21,7 @@ mod copy;
 mod job;
 mod kept;
 mod missing;
+mod remains;
 mod resume;
 mod room;
 mod runs;
@@ -282,11 +283,23 @@ pub fn replicate(
     resume: &dyn Resume,
     progress: &dyn Progress,
 ) -> Result<ReplicateReport> {
+    replicate_state(from, from.source_state()?, to, request, resume, progress)
+}
+
+/// Does [`replicate`] with `source` as the state of the store `from`.
+fn replicate_state(
+    from: &Store,
+    source: State,
+    to: &Store,
+    request: &ReplicateRequest,
+    resume: &dyn Resume,
+    progress: &dyn Progress,
+) -> Result<ReplicateReport> {
     let ends = Ends {
         from: from.format().id,
         to: to.format().id,
     };
-    let (source, there) = (from.source_state()?, to.state()?);
+    let there = to.state()?;
     if !request.dry_run {
         to.check_writable(&there)?;
         to.check_packs_there(&there)?;

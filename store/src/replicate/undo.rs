@@ -1,14 +1,16 @@
 //! undo: restores the versions that were dropped last, if their bytes still exist.
 //!
-//! The source is the store itself as it was before. Chunks in packs that a collector has condemned since, but not
-//! deleted yet, are copied to new packs, like any chunk that a destination lacks.
+//! The source is the store itself, with the refs that it had before. Chunks in packs that a collector has condemned
+//! since, but not deleted yet, are copied to new packs, like any chunk that a destination lacks.
 
 use std::collections::BTreeSet;
 
 use serde::{Serialize, Serializer};
 
+use super::missing::is_its_own;
+use super::remains::{Remains, collected};
 use super::same::{is_same, stays_as_long};
-use super::{Forgetful, RefStatus, ReplicateRequest, Selection, replicate};
+use super::{Forgetful, RefStatus, ReplicateRequest, Selection, replicate_state};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{At, Change, LogEntry, RefName, State, Target, Version};
 use crate::log;
@@ -72,7 +74,7 @@ fn versions<S: Serializer>(
 /// Restores the versions of `what` that were dropped last; without `what`, those of the last drop.
 ///
 /// # Errors
-/// Not found, when nothing was dropped lately, or its bytes are gone.
+/// Not found, when nothing was dropped lately.
 pub fn undo(
     store: &Store,
     what: Option<&Target>,
@@ -104,7 +106,12 @@ pub fn undo(
         }
     }
     if !missing.is_empty() {
-        bring(store, &before, &missing, dry_run, progress, &mut report)?;
+        let remains = Remains {
+            before: &before,
+            was: &was,
+            now: &state,
+        };
+        bring(store, &remains, &missing, dry_run, progress, &mut report)?;
     }
     if !dry_run && report.failed.is_empty() {
         on_top(store, &was, &dropped, &mut report)?;
@@ -135,27 +142,60 @@ fn stayed(before: &State, now: &State, report: &mut UndoReport) -> Result<()> {
     Ok(())
 }
 
+/// Brings versions back from all that is there of them. What a damaged pack of then holds may be live in another one,
+/// so versions that fail are tried again with what is live.
 fn bring(
     store: &Store,
-    before: &Store,
+    remains: &Remains<'_>,
     missing: &[(RefName, u64)],
     dry_run: bool,
     progress: &dyn Progress,
     report: &mut UndoReport,
 ) -> Result<()> {
+    let ends = (remains.before, store);
+    let failed = pass(ends, remains.all()?, missing, dry_run, progress, report)?;
+    let (lacking, mut failed): (Vec<_>, Vec<_>) =
+        (failed.into_iter()).partition(|(.., error)| is_its_own(error));
+    if !lacking.is_empty() {
+        let again: Vec<(RefName, u64)> = (lacking.iter())
+            .map(|(name, number, _)| (name.clone(), *number))
+            .collect();
+        let live = remains.live(&store.state()?);
+        let still = pass(ends, live, &again, dry_run, progress, report)?;
+        for (name, number, error) in lacking {
+            let mut still = still.iter();
+            if still.any(|(one, from, _)| (one, *from) == (&name, number)) {
+                let error = remains.why(&name, number, error)?;
+                failed.push((name, number, error));
+            }
+        }
+    }
+    report.failed = failed;
+    Ok(())
+}
+
+/// Copies versions of one state of the store, and returns those that failed.
+fn pass(
+    (before, store): (&Store, &Store),
+    source: State,
+    missing: &[(RefName, u64)],
+    dry_run: bool,
+    progress: &dyn Progress,
+    report: &mut UndoReport,
+) -> Result<Vec<(RefName, u64, Error)>> {
     let version =
         |(name, number): &(RefName, u64)| Selection::Version(name.clone(), At::Number(*number));
     let request = ReplicateRequest {
         dry_run,
         ..ReplicateRequest::new(missing.iter().map(version).collect())
     };
-    let done = replicate(before, store, &request, &Forgetful, progress).map_err(too_late)?;
+    let done = replicate_state(before, source, store, &request, &Forgetful, progress);
+    let done = done.map_err(too_late)?;
+    let mut failed = Vec::new();
     for outcome in done.refs {
         let from = outcome.from.unwrap_or_default();
         match outcome.status {
-            RefStatus::Failed(error) => {
-                report.failed.push((outcome.name, from, too_late(error)));
-            }
+            RefStatus::Failed(error) => failed.push((outcome.name, from, error)),
             _ => report.restored.push(Restored {
                 name: outcome.name,
                 from,
@@ -164,7 +204,10 @@ fn bring(
             }),
         }
     }
-    done.stopped.map_or(Ok(()), |error| Err(too_late(error)))
+    match done.stopped {
+        Some(error) => Err(too_late(error)),
+        None => Ok(failed),
+    }
 }
 
 /// Makes the version that was the newest of a ref the newest again, even if an earlier undo was killed. A restored
@@ -291,12 +334,10 @@ fn is_meant(what: Option<&Target>, name: &RefName, number: u64) -> bool {
     }
 }
 
-/// The error about bytes that are gone even from the earlier state.
+/// The error about objects that a collector deleted meanwhile.
 fn too_late(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::NotFound | ErrorKind::Corrupt => Error::not_found(format!(
-            "its bytes are gone: a collector has given the space back ({error})"
-        )),
+        ErrorKind::NotFound => collected(&error),
         _ => error,
     }
 }
