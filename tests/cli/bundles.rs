@@ -272,3 +272,43 @@ fn nothing_is_added_to_a_bundle_of_another_user() {
     mode(0o600);
     env.ok(["export", "planted.bundle", "project/demo"]);
 }
+
+/// A bundle drops nothing, so a version that cannot be put below a later one is not in it, and whoever relies on the
+/// file is told.
+#[test]
+fn a_version_that_a_bundle_cannot_take_is_told() {
+    let env = environment!();
+    two_refs(&env);
+    env.ok(["export", "all.bundle", "project/demo/data"]);
+    let words = [
+        "export",
+        "all.bundle",
+        "project/demo/data",
+        "--versions",
+        "all",
+    ];
+    let quiet = env.store([&["--quiet"], &words[..]].concat());
+    assert_eq!(quiet.code, Some(6), "{quiet}");
+    let line = "failed: project/demo/data@1: a later version is already there, as version 1";
+    assert!(quiet.stderr.contains(line), "{quiet}");
+    for more in [&["--json"][..], &["--json", "--dry-run"]] {
+        let told = env.store([&words[..], more].concat());
+        assert_eq!(told.code, Some(6), "{told}");
+        let report: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+        let refs = report["refs"].as_array().unwrap();
+        let status = |one: &serde_json::Value| {
+            (
+                one["from_version"].as_u64(),
+                one["status"].as_str().map(str::to_owned),
+            )
+        };
+        let mut found: Vec<_> = refs.iter().map(status).collect();
+        found.sort();
+        let failed = (Some(1), Some("failed".to_owned()));
+        let unchanged = (Some(2), Some("unchanged".to_owned()));
+        assert_eq!(found, [failed, unchanged], "{report}");
+    }
+    // By its name it is copied, as the error says.
+    env.ok(["export", "all.bundle", "project/demo/data@1"]);
+    env.ok(words);
+}

@@ -67,12 +67,17 @@ impl Transfer {
     /// A transfer of `refs` with the options of the command line.
     pub(crate) fn new(from: Side, to: Side, refs: &[OsString], how: &How) -> Result<Self> {
         let shown = |text: &OsString| text.to_string_lossy().into_owned();
+        let request = ReplicateRequest {
+            // Nothing is ever dropped from a bundle: what is left out was never there.
+            older_fails: matches!(to, Side::Bundle(_)),
+            ..how.request(refs)?
+        };
         Ok(Self {
             job: None,
             from,
             to,
             refs: refs.iter().map(shown).collect(),
-            request: how.request(refs)?,
+            request,
             metrics_file: None,
             profile: None,
         })

@@ -62,6 +62,9 @@ pub struct ReplicateRequest {
     /// destination, stay and are reported. Nothing is dropped from a ref that failed, or that was selected by a
     /// version.
     pub delete: Delete,
+    /// Whether a version that is older than one at the destination, and is left out for that, counts as failed. It is no
+    /// failure where the destination may have dropped it.
+    pub older_fails: bool,
     /// Read back every byte of every pack at the destination before anything that needs it is published. That includes
     /// the packs of versions that are already there.
     pub verify: bool,
@@ -256,6 +259,7 @@ impl ReplicateRequest {
             what,
             versions: Versions::default(),
             delete: Delete::Nothing,
+            older_fails: false,
             verify: false,
             bytes_per_second: None,
             dry_run: false,

@@ -1,14 +1,12 @@
 //! Selects the versions to copy, from the states of both stores. Pure.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::absent::{dropped_there, none_in};
-use super::same::{is_same, stays_as_long};
+use super::same::{is_same, repeated, stays_as_long};
 use super::{Delete, RefOutcome, RefStatus, ReplicateRequest, Selection, Versions};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{
-    At, Change, Id, Namespace, Origin, RefHead, RefName, RefState, State, Version,
-};
+use crate::format::{At, Change, Namespace, Origin, RefHead, RefName, RefState, State, Version};
 use crate::id::StoreId;
 use crate::remedy::{Note, Remedy};
 
@@ -234,6 +232,10 @@ fn select_ref(
         match bring.found(&there) {
             Found::Nowhere if !is_topped && above.is_some_and(|(above, _)| above > *number) => {
                 let (_, newest) = above.unwrap_or_default();
+                if asked.whole && request.older_fails {
+                    selected.settled.push(bring.left_out(newest));
+                    continue;
+                }
                 selected.notes.push(bring.older(newest, asked.whole).into());
                 if !asked.whole {
                     bring.add_to(&mut there);
@@ -274,20 +276,6 @@ fn select_ref(
         });
     }
     Ok(())
-}
-
-/// Numbers of versions that come again later in the source. Only the last of several equal versions counts, as at the
-/// source. Copied in place of the first, it would not come after the versions in between.
-fn repeated(source: &BTreeMap<u64, Version>, is_asked: impl Fn(u64) -> bool) -> HashSet<u64> {
-    let mut last: HashMap<Id, &Version> = HashMap::new();
-    let mut repeated = HashSet::new();
-    for (number, version) in source.iter().rev().filter(|(number, _)| is_asked(**number)) {
-        match last.get(&version.id()) {
-            Some(later) if is_same(later, version) => drop(repeated.insert(*number)),
-            _ => drop(last.insert(version.id(), version)),
-        }
-    }
-    repeated
 }
 
 /// The newest version of a source that the destination has: its number here and there.
@@ -426,14 +414,25 @@ impl Bring {
     fn older(&self, newest: u64, stays: bool) -> String {
         let Self { name, from, .. } = self;
         match stays {
-            true => format!(
-                "{name}@{from} is not copied: a later version is already there, as version {newest}, and this one \
-                 would take its place as the newest; naming {name}@{from} copies it all the same"
-            ),
+            true => format!("{name}@{from} is not copied: {}", self.below(newest)),
             false => format!(
                 "{name}@{from} becomes the newest there, on top of a later version, which is version {newest} there"
             ),
         }
+    }
+
+    fn left_out(&self, newest: u64) -> RefOutcome {
+        let Self { name, from, .. } = self;
+        let error = Error::conflict(format!("{name}@{from}: {}", self.below(newest)));
+        self.outcome(None, RefStatus::Failed(error))
+    }
+
+    fn below(&self, newest: u64) -> String {
+        let Self { name, from, .. } = self;
+        format!(
+            "a later version is already there, as version {newest}, and this one would take its place as the newest; \
+             naming {name}@{from} copies it all the same"
+        )
     }
 
     pub(super) fn overtaken(&self, there: u64, newest: u64) -> Error {

@@ -456,6 +456,7 @@ fn request(names: Vec<RefName>) -> ReplicateRequest {
         what: names.into_iter().map(Selection::Ref).collect(),
         versions: Versions::default(),
         delete: Delete::Nothing,
+        older_fails: false,
         verify: false,
         bytes_per_second: None,
         dry_run: false,
