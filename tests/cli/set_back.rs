@@ -162,6 +162,26 @@ fn a_store_that_is_brought_back_twice_is_told_twice() {
     }
 }
 
+/// Another host has seen more than the one that accepts the loss.
+#[test]
+fn a_loss_that_one_host_accepts_is_accepted_for_all() {
+    let env = two_versions();
+    env.write("source/file", "three");
+    elsewhere(&env, &["put", "source", REF]);
+    copy(&env, "older", "store");
+    run(&env, &["repair", "--accept-loss"]);
+    elsewhere(&env, &["put", "source", "project/demo/other"]);
+    elsewhere(&env, &["verify"]);
+    env.ok(["--store", "store", "put", "source", REF]);
+    // The next loss is one that nobody has accepted.
+    copy(&env, "older", "store");
+    for place in ["home/.cache", "elsewhere"] {
+        let mut command = env.command(["--store", "store", "put", "source", REF]);
+        let refused = command.env("XDG_CACHE_HOME", env.path(place)).output();
+        assert_refused(&refused.unwrap().into());
+    }
+}
+
 #[test]
 fn a_hint_names_the_store_that_was_brought_back() {
     let env = two_versions();

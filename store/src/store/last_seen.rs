@@ -251,9 +251,10 @@ impl Store {
 }
 
 impl Seen {
-    /// Whether the entry was given up after it was seen.
+    /// Whether the entry was given up after it was seen. Who gave up put an entry in the log that was not in it then: at
+    /// most one behind `until`, so it came in the place of this entry or of an earlier one, which this one follows.
     fn is_given_up(self, state: &State) -> bool {
-        self.number <= state.until && self.until < state.until
+        self.until < state.until
     }
 
     fn text(self) -> String {
