@@ -14,7 +14,7 @@ pub struct CollectReport {
     pub plan: Plan,
     /// Whether nothing was done.
     pub dry_run: bool,
-    /// Bytes of objects that were deleted.
+    /// Bytes of objects that were deleted. What the store takes less is this without `copied_bytes`.
     pub freed_bytes: u64,
     /// Objects that were deleted.
     pub freed_objects: u64,

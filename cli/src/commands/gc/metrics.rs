@@ -55,7 +55,7 @@ fn text(id: StoreId, report: &CollectReport, now: Timestamp) -> String {
         ("versions", "Live versions", live.versions.to_string()),
         (
             "gc_freed_bytes",
-            "Bytes that the last collection deleted",
+            "Bytes of the objects that the last collection deleted, copies of a part of them not taken off",
             report.freed_bytes.to_string(),
         ),
         (

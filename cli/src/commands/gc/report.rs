@@ -34,13 +34,7 @@ impl fmt::Display for ShownReport {
 }
 
 fn done(out: &mut fmt::Formatter<'_>, report: &CollectReport) -> fmt::Result {
-    writeln!(
-        out,
-        "freed      {} in {} ({})",
-        human::bytes(report.freed_bytes),
-        human::counted(report.freed_objects, "object"),
-        human::duration(Duration::from_secs_f64(report.secs))
-    )?;
+    freed(out, report)?;
     if report.condemned_bytes > 0 {
         writeln!(
             out,
@@ -66,6 +60,27 @@ fn done(out: &mut fmt::Formatter<'_>, report: &CollectReport) -> fmt::Result {
         writeln!(out, "stopped before the end; the next run continues")?;
     }
     Ok(())
+}
+
+/// What the store takes less than before the run: copies of what lives in deleted packs take space again.
+fn freed(out: &mut fmt::Formatter<'_>, report: &CollectReport) -> fmt::Result {
+    let (deleted, copied) = (report.freed_bytes, report.copied_bytes);
+    let objects = human::counted(report.freed_objects, "object");
+    let time = human::duration(Duration::from_secs_f64(report.secs));
+    let freed = match report.freed_objects {
+        // Copies of what waits for its grace are told with it.
+        0 => 0,
+        _ => deleted.saturating_sub(copied),
+    };
+    let freed_bytes = human::bytes(freed);
+    if freed == deleted {
+        return writeln!(out, "freed      {freed_bytes} in {objects} ({time})");
+    }
+    let (deleted, copied) = (human::bytes(deleted), human::bytes(copied));
+    writeln!(
+        out,
+        "freed      {freed_bytes}: {objects} of {deleted} deleted, {copied} copied to new packs ({time})"
+    )
 }
 
 fn plan(out: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
@@ -227,6 +242,37 @@ mod tests {
     impl fmt::Display for Told<'_> {
         fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
             held(out, self.0)
+        }
+    }
+
+    #[test]
+    fn what_was_copied_first_is_not_freed() {
+        for (deleted, objects, copied, told) in [
+            (0, 0, 0, "0 B in 0 objects"),
+            (5_000_000, 2, 0, "5.00 MB in 2 objects"),
+            (0, 0, 7_000_000, "0 B in 0 objects"),
+            (
+                20_300_000,
+                66,
+                19_400_000,
+                "900 kB: 66 objects of 20.3 MB deleted, 19.4 MB copied to new packs",
+            ),
+            (
+                5_000_000,
+                2,
+                7_000_000,
+                "0 B: 2 objects of 5.00 MB deleted, 7.00 MB copied to new packs",
+            ),
+        ] {
+            let report = CollectReport {
+                freed_bytes: deleted,
+                freed_objects: objects,
+                copied_bytes: copied,
+                ..CollectReport::default()
+            };
+            let shown = ShownReport(report).to_string();
+            let line = format!("freed      {told} (");
+            assert!(shown.starts_with(&line), "{shown}");
         }
     }
 
