@@ -28,6 +28,7 @@ mod layouts;
 mod leftovers;
 mod links;
 mod listing;
+mod named_files;
 mod open_files;
 mod places;
 mod planted;

@@ -9,6 +9,7 @@ use clap_mangen::roff::{Roff, bold, italic, roman};
 use store::{Error, Result};
 
 use crate::commands::{args, examples};
+use crate::config;
 use crate::host::files::{self, Use};
 use crate::ui::output::Output;
 
@@ -119,6 +120,8 @@ pub(crate) fn run(args: &Args, out: &Output) -> Result<()> {
     let mut command = args::command();
     command.build();
     if let Some(dir) = &args.dir {
+        let first = dir.join(format!("{}.1", name(&command)));
+        files::check_place(&first, &config::precious())?;
         return write_all(&command, dir);
     }
     out.bytes(&page(&command)?)

@@ -123,7 +123,11 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let store = context.open_until(Arc::clone(&give_up))?;
     let numbers = Arc::new(Numbers::default());
     let shared = Arc::new(Shared {
-        journal: Journal::open(args.access_log.as_deref(), Arc::clone(&numbers))?,
+        journal: Journal::open(
+            args.access_log.as_deref(),
+            &config::precious(),
+            Arc::clone(&numbers),
+        )?,
         numbers,
     });
     let source = Arc::new(Source::new(store, pools(context))?);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use store::{Error, Result};
 
+use crate::config;
 use crate::config::clusters::{self, Label};
 use crate::context::Context;
 use crate::host::files::{self, Use};
@@ -120,6 +121,7 @@ fn write(dir: &Path, units: &[(String, String); 2]) -> Result<String> {
     }
     for (name, text) in units {
         let path = dir.join(name);
+        files::check_place(&path, &config::precious())?;
         if files::read(&path).is_ok_and(|there| there != *text) {
             return Err(Error::conflict(format!(
                 "{}: is there already, and says something else",

@@ -3,14 +3,18 @@
 use std::fs::{File, Metadata, Permissions};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
-use store::{Error, Result};
+use store::{Error, Precious, Result};
 
 /// Maximum number of symlinks to follow, as in the kernel.
 const LINKS_MAX: u32 = 40;
+/// Write permission for anybody.
+const WRITABLE: u32 = 0o222;
+/// The numbers of `/dev/null`.
+const NULL_DEVICE: (u32, u32) = (1, 3);
 
 /// The purpose of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,12 +86,30 @@ fn within((dir, open): &(PathBuf, OwnedFd), path: &Path) -> (PathBuf, PathBuf) {
     (dir, path)
 }
 
-/// Opens a file that a person named, to append to it; a pipe must have a reader. Another user's symlink in its path is refused; the caller's own
-/// and root's, such as `/dev/stdout`, are followed.
+/// Checks that a file that a person named would be in no store, no pool and no directory of this program, and is no
+/// store itself, wherever symlinks of the caller and root lead.
 ///
 /// # Errors
-/// Conflict, for such a symlink; otherwise when it cannot be opened.
-pub(crate) fn open_to_append(path: &Path) -> Result<File> {
+/// Conflict, if it would; also if a symlink of another user is on the way.
+pub(crate) fn check_place(path: &Path, precious: &Precious) -> Result<()> {
+    let mut steps = steps(path).into_iter();
+    steps.try_for_each(|step| store::check_outside(&step, precious))
+}
+
+/// Opens a file that a person named, to append lines to it; a pipe must have a reader. Another user's symlink in its
+/// path is refused; the caller's own and root's, such as `/dev/stdout`, are followed.
+///
+/// # Errors
+/// Conflict, for such a symlink, for what [`check_place`] refuses, and for a file that is not there to be appended to;
+/// otherwise when it cannot be opened.
+pub(crate) fn open_to_append(path: &Path, precious: &Precious) -> Result<File> {
+    check_place(path, precious)?;
+    let steps = steps(path);
+    let before = steps.last().map(std::fs::symlink_metadata);
+    match before {
+        Some(Ok(found)) if !found.is_symlink() => check_appended(path, &found)?,
+        _ => {}
+    }
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let held = store::make_directories(dir.unwrap_or_else(|| Path::new(".")))?;
     let (_, held) = within(&held, path);
@@ -115,7 +137,51 @@ pub(crate) fn open_to_append(path: &Path) -> Result<File> {
             .hint("name another file, or remove the symlink"));
         }
     };
-    opened.map_err(|source| Error::io("open", path, source))
+    let opened = opened.map_err(|source| Error::io("open", path, source))?;
+    let found = opened.metadata();
+    let found = found.map_err(|source| Error::io("look at", path, source))?;
+    let kind = found.file_type();
+    if kind.is_char_device() && !is_for_lines(&opened) {
+        return Err(not_appended(path, "is a device"));
+    }
+    // Whoever started this program opened what is its own output. Anything else may have been exchanged since.
+    match (kind.is_file() || kind.is_fifo()) && is_open(&steps) {
+        true => Ok(opened),
+        false => check_appended(path, &found).map(|()| opened),
+    }
+}
+
+/// Checks that lines may be appended to what is at `path`: a device, or a pipe or a file of the caller or root. Root may
+/// write to anything, so a file must have one name, and somebody who may write to it.
+fn check_appended(path: &Path, found: &Metadata) -> Result<()> {
+    let kind = found.file_type();
+    let why = match found {
+        _ if kind.is_char_device() => return Ok(()),
+        _ if !kind.is_file() && !kind.is_fifo() => "is no regular file".to_owned(),
+        _ if !is_own(found) => format!("belongs to user {}", found.uid()),
+        _ if kind.is_fifo() => return Ok(()),
+        _ if found.mode() & WRITABLE == 0 => "nobody may write to it".to_owned(),
+        _ if found.nlink() > 1 => format!(
+            "has {} names, and what is appended would be in all of them",
+            found.nlink()
+        ),
+        _ => return Ok(()),
+    };
+    Err(not_appended(path, &why))
+}
+
+fn not_appended(path: &Path, why: &str) -> Error {
+    Error::conflict(format!("{}: {why}", path.display()))
+        .hint("lines are appended to it: name a file that is not there, or one that is for them")
+}
+
+/// Whether a device takes lines: a terminal, or one that drops all, like `/dev/null`.
+fn is_for_lines(device: &File) -> bool {
+    let is_null = |found: Metadata| {
+        let device = found.rdev();
+        (rustix::fs::major(device), rustix::fs::minor(device)) == NULL_DEVICE
+    };
+    rustix::termios::isatty(device) || device.metadata().is_ok_and(is_null)
 }
 
 /// Reads a file that [`replace`] writes. Does not follow another user's symlink, and does not block on a pipe.
@@ -133,10 +199,19 @@ pub(crate) fn read(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Whether a directory, a device, a pipe or a socket is where [`replace`] would put a file.
+/// Whether a directory, a device, a pipe or a socket is where [`replace`] would put a file, or what a process has open,
+/// as at `/dev/stdout`.
 pub(crate) fn is_special(path: &Path) -> bool {
-    let found = std::fs::symlink_metadata(behind_links(path));
-    found.is_ok_and(|found| !found.is_file() && !found.is_symlink())
+    let steps = steps(path);
+    let found = steps.last().map(std::fs::symlink_metadata);
+    let is_special = |found: Metadata| !found.is_file() && !found.is_symlink();
+    is_open(&steps) || found.is_some_and(|found| found.is_ok_and(is_special))
+}
+
+/// Whether these paths lead through what a process has open, as `/dev/stdout` does.
+fn is_open(steps: &[PathBuf]) -> bool {
+    let mut steps = steps.iter();
+    steps.any(|step| step.starts_with("/proc") || step.starts_with("/dev/fd"))
 }
 
 /// The error of reading a text that a person writes. What is not UTF-8 is a mistake in it.
@@ -157,7 +232,13 @@ pub(crate) fn unread(doing: &str, path: &Path, source: std::io::Error) -> Error 
 
 /// Resolves the symlinks at `path` that belong to the caller or root.
 fn behind_links(path: &Path) -> PathBuf {
+    steps(path).pop().unwrap_or_else(|| path.to_owned())
+}
+
+/// The path, and those to which the symlinks at it lead that belong to the caller or root, the last one last.
+fn steps(path: &Path) -> Vec<PathBuf> {
     let mut path = path.to_owned();
+    let mut steps = vec![path.clone()];
     for _ in 0..LINKS_MAX {
         let is_followed = std::fs::symlink_metadata(&path)
             .is_ok_and(|found| found.is_symlink() && is_own(&found));
@@ -166,8 +247,9 @@ fn behind_links(path: &Path) -> PathBuf {
             (Some(target), Some(dir)) => path = dir.join(target),
             _ => break,
         }
+        steps.push(path.clone());
     }
-    path
+    steps
 }
 
 /// Whether something belongs to the caller or to root.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use jiff::Timestamp;
-use store::{Error, Result};
+use store::{Error, Precious, Result};
 
 /// How the first line of metrics begins.
 const HELP: &str = "# HELP store_";
@@ -35,15 +35,16 @@ fn escaped(of: &str) -> String {
 /// Checks that `file` holds nothing but what [`text`] makes, or nothing, or is not there: it is going to be replaced.
 ///
 /// # Errors
-/// Conflict, if it holds something else, is a device, a pipe or the like, or would be in a store or a pool.
-pub(crate) fn check(file: &Path) -> Result<()> {
-    store::check_outside(file)?;
+/// Conflict, if it holds something else, is a device, a pipe or the like, or would be in a store, a pool or a directory
+/// of this program.
+pub(crate) fn check(file: &Path, precious: &Precious) -> Result<()> {
     if super::files::is_special(file) {
         return Err(
             Error::conflict(format!("{}: is no regular file", file.display()))
                 .hint("metrics take the place of a file: name one, or leave the option out"),
         );
     }
+    super::files::check_place(file, precious)?;
     let is_replaced = match super::files::read(file) {
         Ok(text) => is_ours(&text),
         Err(error) => error.kind() != std::io::ErrorKind::InvalidData,

@@ -394,6 +394,7 @@ impl Drop for Running {
 
 #[cfg(test)]
 mod tests {
+    use store::Precious;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -426,7 +427,8 @@ mod tests {
             let numbers = Arc::new(Numbers::default());
             let log = dir.path().join("log");
             let shared = Arc::new(Shared {
-                journal: Journal::open(Some(&log), Arc::clone(&numbers)).unwrap(),
+                journal: Journal::open(Some(&log), &Precious::default(), Arc::clone(&numbers))
+                    .unwrap(),
                 numbers,
             });
             let behind = Arc::new(Behind {

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use store::{Error, Result};
+use store::{Error, Precious, Result};
 
 use crate::host::files;
 use crate::serve::numbers::Numbers;
@@ -85,10 +85,14 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Appends to `path`, or writes to standard error.
-    pub(crate) fn open(path: Option<&Path>, numbers: Arc<Numbers>) -> Result<Self> {
+    pub(crate) fn open(
+        path: Option<&Path>,
+        precious: &Precious,
+        numbers: Arc<Numbers>,
+    ) -> Result<Self> {
         let mut to: Box<dyn Write + Send> = match path {
             None => Box::new(io::stderr()),
-            Some(path) => Box::new(files::open_to_append(path)?),
+            Some(path) => Box::new(files::open_to_append(path, precious)?),
         };
         let (lines, waiting) = sync_channel::<Vec<u8>>(LINES_WAITING_MAX);
         let lost = Arc::clone(&numbers);
@@ -186,7 +190,7 @@ mod tests {
     fn every_line_is_on_disk_when_the_journal_is_closed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let journal = Journal::open(Some(&path), Arc::default()).unwrap();
+        let journal = Journal::open(Some(&path), &Precious::default(), Arc::default()).unwrap();
         for status in [200, 404] {
             journal.tell(&Line {
                 time: Timestamp::UNIX_EPOCH,

@@ -89,7 +89,9 @@ impl Transfer {
             return dry_run(self, context);
         }
         let file = self.metrics_file.as_deref();
-        file.map_or(Ok(()), crate::host::metrics::check)?;
+        file.map_or(Ok(()), |file| {
+            crate::host::metrics::check(file, &config::precious())
+        })?;
         // The id of a job without a name contains its stores, so they are opened first.
         let named = match &self.job {
             Some(name) => Ok((name.to_string(), None)),

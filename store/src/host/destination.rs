@@ -120,10 +120,8 @@ impl Guard {
         }
         self.check_above(site, ascend(site.open_above()?)?, false)?;
         self.check_working_directory(site, own)?;
+        self.check_missing(site)?;
         for known in &self.known {
-            if !known.exists && known.is_closed && site.path.starts_with(&known.path) {
-                return Err(refused(site, &format!("is for {}", known.what)));
-            }
             let at = own.and_then(|own| known.chain.iter().position(|id| *id == own));
             match at {
                 None => {}
@@ -163,6 +161,15 @@ impl Guard {
         Ok(())
     }
 
+    /// Refuses a destination at or in a directory that is kept for this program, and does not exist yet.
+    fn check_missing(&self, site: &Site) -> Result<()> {
+        let mut missing = self.known.iter().filter(|known| !known.exists);
+        match missing.find(|known| known.is_closed && site.path.starts_with(&known.path)) {
+            Some(known) => Err(refused(site, &format!("is for {}", known.what))),
+            None => Ok(()),
+        }
+    }
+
     fn check_working_directory(&self, site: &Site, own: Option<Id>) -> Result<()> {
         let (Some(own), Ok(working)) = (own, open_dir(Path::new("."))) else {
             return Ok(());
@@ -187,16 +194,24 @@ impl Guard {
     }
 }
 
-/// Checks that a file at `path` would be in no store and in no pool, as far as the directories above can be looked at.
+/// Checks that a file at `path` would be in no store, no pool and no directory of this program, and is no store itself,
+/// as far as the directories above can be looked at.
 ///
 /// # Errors
-/// Conflict, if it would.
-pub fn check_outside(path: &Path) -> Result<()> {
+/// Conflict, if it would; also if a symlink of another user is on the way.
+pub fn check_outside(path: &Path, precious: &Precious) -> Result<()> {
     let site = Site::of(path)?;
-    match site.open_above().and_then(ascend) {
-        Ok(above) => Guard::default().check_above(&site, above, false),
-        Err(_) => Ok(()),
-    }
+    let guard = Guard::new(precious);
+    let checked = match site.open_above().and_then(ascend) {
+        _ if site.there == There::Other && is_bundle(&site.path) => {
+            Err(refused(&site, "is a store in one file"))
+        }
+        Ok(above) => guard
+            .check_missing(&site)
+            .and_then(|()| guard.check_above(&site, above, false)),
+        Err(_) => guard.check_missing(&site),
+    };
+    checked.map_err(|error| error.hint("name a file elsewhere"))
 }
 
 fn refused(site: &Site, why: &str) -> Error {

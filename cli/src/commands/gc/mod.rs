@@ -169,7 +169,9 @@ impl Retention {
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let file = args.metrics_file.as_ref().filter(|_| !args.dry_run);
-    file.map_or(Ok(()), |file| crate::host::metrics::check(file))?;
+    file.map_or(Ok(()), |file| {
+        crate::host::metrics::check(file, &config::precious())
+    })?;
     let done = collected(args, context);
     if let (Some(file), Err(_)) = (file, &done) {
         // An error of this write would hide the first one, which says more.
