@@ -1,6 +1,7 @@
 //! `store save`: merges the changes in a directory into its ref.
 
 mod forget;
+mod left_out;
 mod outcome;
 mod shown;
 
@@ -317,7 +318,12 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
     let done = put_or_nothing(&store, &request, &watch, None).map_err(unknown)?;
     let elapsed = watch.elapsed();
     drop(watch);
-    let report = SaveOutcome::of(dir, target.clone(), done, elapsed);
+    let apart = match how.apart.is_empty() {
+        true => Vec::new(),
+        false => left_out::notes(&done.excluded),
+    };
+    let mut report = SaveOutcome::of(dir, target.clone(), done, elapsed);
+    report.notes.extend(apart);
     report.tell(context);
     let told = context.out.report(&report);
     Ok(Saved {
@@ -384,18 +390,28 @@ pub(crate) fn of_run(
     request
 }
 
-/// Reports a save of a run on standard error, since standard output is the command's.
+/// Reports a save of a run on standard error, since standard output is the command's. What the layout leaves out is named
+/// once, after the last save.
 pub(crate) fn tell_of_run(
     dir: &Path,
     target: &RefName,
-    done: PutReport,
+    (done, is_last): (PutReport, bool),
     elapsed: Duration,
     context: &Context,
 ) -> Result<()> {
-    let report = SaveOutcome::of(dir, target.clone(), done, elapsed);
+    let apart = is_last.then(|| left_out::notes(&done.excluded));
+    let mut report = SaveOutcome::of(dir, target.clone(), done, elapsed);
+    report.notes.extend(apart.unwrap_or_default());
     report.tell(context);
     context.out.report_aside(&report);
     report.result()
+}
+
+/// Names what is left out of a directory that holds nothing else.
+pub(crate) fn tell_apart(dir: &Path, exclude: &[String], context: &Context) {
+    for note in left_out::notes(&apart::all(dir, exclude)) {
+        context.out.note(format_args!("note: {note}"));
+    }
 }
 
 /// Reports the save of an earlier run's files: conflicts to people, everything to machines.

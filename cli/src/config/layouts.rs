@@ -125,6 +125,12 @@ const COMPILERS: [(&str, &str, &[&str]); 5] = [
     ),
 ];
 
+/// Globs of the compile caches that shipped layouts leave out of the project's cache.
+pub(crate) fn pushed_apart() -> impl Iterator<Item = String> {
+    let globs = COMPILERS.iter().flat_map(|(_, _, globs)| *globs);
+    globs.map(|glob| (*glob).to_owned())
+}
+
 impl Layout {
     /// A built-in layout.
     pub(crate) fn shipped(name: &str) -> Option<Self> {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use store::Globs;
 
@@ -10,9 +10,21 @@ use store::Globs;
 pub(crate) fn is_all(dir: &Path, exclude: &[String]) -> bool {
     Globs::new(exclude).is_ok_and(|globs| {
         let mut is_any = false;
-        let is_all = holds_only(dir, &mut Vec::new(), &globs, &mut is_any);
+        let is_all = holds_only(dir, &mut Vec::new(), &globs, &mut |_| is_any = true);
         is_all.unwrap_or(false) && is_any
     })
+}
+
+/// The paths in a directory that match `exclude`, without what is in such directories.
+pub(crate) fn all(dir: &Path, exclude: &[String]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    if let Ok(globs) = Globs::new(exclude) {
+        // What cannot be read cannot be named either.
+        let _unread = holds_only(dir, &mut Vec::new(), &globs, &mut |path| {
+            found.push(OsStr::from_bytes(path).into());
+        });
+    }
+    found
 }
 
 /// Whether a file or a directory above it is excluded.
@@ -21,12 +33,12 @@ pub(crate) fn is_in(globs: &Globs, file: &Path) -> bool {
     is_match(file, false) || file.ancestors().skip(1).any(|above| is_match(above, true))
 }
 
-/// Stops at the first file that does not match.
+/// Passes what matches to `tell`. Stops at the first file that does not match.
 fn holds_only(
     root: &Path,
     path: &mut Vec<u8>,
     globs: &Globs,
-    is_any: &mut bool,
+    tell: &mut dyn FnMut(&[u8]),
 ) -> std::io::Result<bool> {
     let length = path.len();
     for file in std::fs::read_dir(root.join(OsStr::from_bytes(path)))? {
@@ -37,8 +49,10 @@ fn holds_only(
         }
         path.extend_from_slice(file.file_name().as_bytes());
         let is_apart = globs.is_match(path, is_dir);
-        *is_any |= is_apart;
-        let is_well = is_apart || (is_dir && holds_only(root, path, globs, is_any)?);
+        if is_apart {
+            tell(path);
+        }
+        let is_well = is_apart || (is_dir && holds_only(root, path, globs, tell)?);
         if !is_well {
             return Ok(false);
         }

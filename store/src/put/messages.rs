@@ -74,6 +74,8 @@ pub(super) struct Walked {
     pub(super) has_left_out: bool,
     /// Whether some of that may be nowhere else.
     pub(super) has_missed: bool,
+    /// The paths that globs left out, a limited number of them.
+    pub(super) excluded: Vec<PathBuf>,
 }
 
 /// A chunk of a file: its id and length.

@@ -234,6 +234,9 @@ pub struct PutReport {
     /// clients make again.
     #[serde(skip)]
     pub has_missed: bool,
+    /// The paths that globs of the request left out, without what is in such directories; a limited number of them.
+    #[serde(skip)]
+    pub excluded: Vec<PathBuf>,
     /// Bytes of files that were read; only for a save.
     #[serde(skip)]
     pub read_bytes: u64,

@@ -96,6 +96,7 @@ pub(super) fn pipeline(
             is_private,
             has_left_out,
             has_missed,
+            excluded,
         } = match (packed, scanned) {
             (Ok(()), Ok(walked)) => walked,
             (packed, scanned) => {
@@ -105,6 +106,7 @@ pub(super) fn pipeline(
         };
         let mut built = built?;
         built.report.notes.extend(notes);
+        built.report.excluded = excluded;
         built.is_private = is_private;
         built.has_left_out = has_left_out;
         built.report.has_missed = has_missed || !built.report.skipped.is_empty();

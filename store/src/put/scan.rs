@@ -2,8 +2,8 @@
 //!
 //! A file that looks as it did at the last put from here is not read again, if the store still has all of its chunks.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -240,6 +240,12 @@ impl<'p> Scan<'p> {
             is_private: self.private.is_any(),
             has_left_out: self.has_left_out || self.walk.passed_over() > 0,
             has_missed: self.has_left_out || self.walk.passed_over() > self.profile.harmless(),
+            excluded: {
+                let excluded = self.walk.take_excluded().into_iter();
+                excluded
+                    .map(|path| OsString::from_vec(path).into())
+                    .collect()
+            },
         })
     }
 

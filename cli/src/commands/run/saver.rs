@@ -156,6 +156,7 @@ impl<'s> Saver<'s> {
         for (at, cache) in self.caches.iter().enumerate() {
             if cache.is_all_apart() {
                 // Its note on the list stays: no version says which ref the directory belongs to.
+                save::tell_apart(&cache.dir, &cache.exclude, self.context);
                 continue;
             }
             let saved = self
@@ -198,11 +199,11 @@ impl<'s> Saver<'s> {
             }
             std::thread::sleep(LOOK);
         }
-        self.tell(running, looked)
+        self.tell(running, looked, true)
     }
 
-    /// Reports a finished save. Leaves its store for the next save.
-    fn tell(&self, running: Running, looked: &mut Option<Looked>) -> Result<()> {
+    /// Reports a finished save, which may be the last one of the run. Leaves its store for the next save.
+    fn tell(&self, running: Running, looked: &mut Option<Looked>, is_final: bool) -> Result<()> {
         let Some(cache) = self.caches.get(running.cache) else {
             return Ok(());
         };
@@ -218,7 +219,7 @@ impl<'s> Saver<'s> {
         save::tell_of_run(
             &cache.dir,
             &cache.name,
-            done,
+            (done, is_final),
             running.began.elapsed(),
             self.context,
         )
@@ -240,7 +241,7 @@ impl Rhythm<'_> {
         if let Some(running) = self.running.take_if(|running| running.thread.is_finished()) {
             let next = running.cache + 1;
             let mut looked = None;
-            if let Err(error) = self.saver.tell(running, &mut looked) {
+            if let Err(error) = self.saver.tell(running, &mut looked, false) {
                 self.saver.warn(&error);
             }
             self.begin(next, looked);
@@ -282,7 +283,7 @@ impl Rhythm<'_> {
         }
         if let Some(running) = self.running {
             running.stop.store(true, Ordering::Relaxed);
-            match self.saver.tell(running, &mut None) {
+            match self.saver.tell(running, &mut None, false) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => self.saver.warn(&error),
                 _ => {}
             }

@@ -35,6 +35,8 @@ use crate::remedy::Remedy;
 /// Most directories that a walk keeps open above the current one. Higher ones are closed, and opened again as the
 /// parent of the directory below them.
 const OPEN_DIRS_MAX: usize = 128;
+/// Most excluded paths that a walk keeps.
+const EXCLUDED_MAX: usize = 4096;
 
 /// One step of a walk. The item after `Enter` is the first one in that directory.
 #[derive(Debug)]
@@ -106,6 +108,8 @@ pub struct FileWalk {
     path: Vec<u8>,
     /// How many names were excluded.
     passed_over: u64,
+    /// The paths that globs excluded, the first [`EXCLUDED_MAX`] of them.
+    excluded: Vec<Vec<u8>>,
     /// Whether it ever followed a symlink: only then can it come to a directory that it is already in.
     was_elsewhere: bool,
     /// Most directories that stay open.
@@ -145,6 +149,7 @@ pub fn walk(root: &Path, options: WalkOptions) -> Result<FileWalk> {
         stack: Vec::new(),
         path: Vec::new(),
         passed_over: 0,
+        excluded: Vec::new(),
         was_elsewhere: false,
         open_dirs_max: OPEN_DIRS_MAX.min(open_max() / 8),
     };
@@ -172,6 +177,11 @@ impl FileWalk {
     /// How many names globs or the filter have excluded so far.
     pub fn passed_over(&self) -> u64 {
         self.passed_over
+    }
+
+    /// The paths that globs have excluded so far, without what is in excluded directories. A walk keeps a limited number.
+    pub fn take_excluded(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.excluded)
     }
 
     /// Enters the directory at `path`, anywhere, in place of the symlink `name` that was the last item. Returns the
@@ -260,7 +270,7 @@ impl FileWalk {
     }
 
     /// Finds out what a name is. Some file systems do not store the kind in the directory.
-    fn look_at(&self, dir: &Arc<Dir>, name: &[u8], kind: FileType) -> Result<Option<Found>> {
+    fn look_at(&mut self, dir: &Arc<Dir>, name: &[u8], kind: FileType) -> Result<Option<Found>> {
         let exclude = &self.options.exclude;
         let mut stat = None;
         let mut kind = kind;
@@ -275,9 +285,13 @@ impl FileWalk {
             let found = dir.stat(name);
             found.is_ok_and(|found| found.file_type() == FileType::RegularFile && found.size == 0)
         };
-        if exclude.is_match(&self.path, is_dir)
-            || filter.is_some_and(|filter| filter.is_out(&self.path, is_dir, &is_empty))
-        {
+        if exclude.is_match(&self.path, is_dir) {
+            if self.excluded.len() < EXCLUDED_MAX {
+                self.excluded.push(self.path.clone());
+            }
+            return Ok(None);
+        }
+        if filter.is_some_and(|filter| filter.is_out(&self.path, is_dir, &is_empty)) {
             return Ok(None);
         }
         if kind == FileType::Directory {
