@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use store::{Error, ErrorKind, Id, RefName, Result, State, Store};
 
+use crate::commands::reach::out_of_reach;
 use crate::context::Context;
 use crate::ui::{failure, human, names};
 
@@ -20,8 +21,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Wait until a ref exists, or has a newer version
 ///
-/// The exit code is 0 if it has, and the version is printed; it is 3 if --timeout is over first. If the store does not
-/// answer meanwhile, it is asked again.
+/// The exit code is 0 if it has, and the version is printed; it is 3 if --timeout is over first. A store that this host
+/// knows is asked again if it is missing or does not answer, as when its file system is not mounted yet; if it is still
+/// away when --timeout is over, the exit code is 1. One that this host does not know ends the wait at once.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A ref, like project/llama-ft/imagenet
@@ -98,14 +100,57 @@ impl<'s> Newest<'s> {
     }
 }
 
+/// Opens a store. One that this host knows, and that is missing or does not answer, is asked again, until a signal or the
+/// end of `limit`.
+///
+/// # Errors
+/// Unavailable, if it is still away then.
+pub(crate) fn opened(
+    open: impl Fn() -> Result<Store>,
+    limit: Option<Duration>,
+    context: &Context,
+) -> Result<Store> {
+    let began = Instant::now();
+    let mut pace = Pace::default();
+    let mut is_told = false;
+    loop {
+        let error = match open() {
+            Err(error) if context.may_be_back(&error) => error,
+            opened => return opened,
+        };
+        let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
+        let is_over = left == Some(Duration::ZERO);
+        if is_over || context.stop().load(Ordering::Relaxed) {
+            return Err(out_of_reach(error));
+        }
+        if !std::mem::replace(&mut is_told, true) {
+            warn(&error, context);
+        }
+        pace.pause(left);
+    }
+}
+
+fn warn(error: &Error, context: &Context) {
+    let told = failure::one_line(error);
+    context
+        .out
+        .warning(format_args!("warning: {told}; asked again"));
+}
+
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let name = names::name(&args.name)?;
-    let store = context.open()?;
     let began = Instant::now();
+    let stopped = || context.stop().load(Ordering::Relaxed);
+    let interrupted = || Error::interrupted("stopped on request");
+    let store = match opened(|| context.open(), args.timeout, context) {
+        Err(_) if stopped() => return Err(interrupted()),
+        opened => opened?,
+    };
     let mut newest = Newest::new(&store, &name);
     let mut pace = Pace::default();
     let mut is_told = false;
     loop {
+        let mut away = None;
         match newest.look() {
             Ok(Some((version, id))) if version > args.after => {
                 return context.out.report(&Report {
@@ -118,22 +163,20 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Unavailable => {
                 if !std::mem::replace(&mut is_told, true) {
-                    let told = failure::one_line(&error);
-                    context
-                        .out
-                        .warning(format_args!("warning: {told}; asked again"));
+                    warn(&error, context);
                 }
+                away = Some(error);
             }
             Err(error) => return Err(error),
         }
-        if context.stop().load(Ordering::Relaxed) {
-            return Err(Error::interrupted("stopped on request"));
+        if stopped() {
+            return Err(interrupted());
         }
         let left = args
             .timeout
             .map(|limit| limit.saturating_sub(began.elapsed()));
         if left == Some(Duration::ZERO) {
-            return Err(late(&name, args, began.elapsed()));
+            return Err(away.unwrap_or_else(|| late(&name, args, began.elapsed())));
         }
         pace.pause(left);
     }

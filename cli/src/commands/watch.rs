@@ -18,6 +18,7 @@ use store::{Error, NotYet, Result, StepRule, Steps, StepsSeen, Time, Unfinished}
 
 use self::floor::Floor;
 use self::publisher::{How, Publisher};
+use crate::commands::wait;
 use crate::context::Context;
 use crate::host::priority;
 use crate::ui::{human, names};
@@ -59,7 +60,8 @@ const NAP: Duration = Duration::from_millis(50);
 ///
 /// The command runs until a signal asks it to end, or its terminal goes away, unless `nohup` started it. Then it
 /// publishes what is finished (how long something was unchanged is then told by the times of its files), names what is not, and exits with 6 if there is any such. When it is started again, it
-/// continues from what the store has. If the store cannot be reached, it tries again. A second signal ends it at once;
+/// continues from what the store has. If the store cannot be reached, it tries again; at the start only one that this
+/// host knows, and not with --once. A second signal ends it at once;
 /// a second SIGHUP if it comes more than 10s after the first.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -115,9 +117,15 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             .warning(format_args!("warning: --nice {}: {error}", args.nice));
     }
     let target = names::name_after("watch", args.dir.as_os_str(), &args.target)?;
-    context.open_for_job()?;
-    // A signal does not stop a publication that is under way.
-    let store = context.open_until(Arc::new(AtomicBool::new(false)))?;
+    let open = || {
+        context.open_for_job()?;
+        // A signal does not stop a publication that is under way.
+        context.open_until(Arc::new(AtomicBool::new(false)))
+    };
+    let store = match args.once {
+        true => open()?,
+        false => wait::opened(open, None, context)?,
+    };
     let floor = Floor::of(&store, args.free)?;
     let store = store::limited(store, args.bwlimit);
     let Some(dir) = found(args, context)? else {

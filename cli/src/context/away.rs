@@ -11,6 +11,8 @@ use crate::host::stores;
 
 /// Ends the message of an error about a missing store, in the engine and in this command.
 const NO_STORE: &str = ": there is no store";
+/// Ends the message of an error about a store that this host knows.
+const AWAY: &str = " was there and is missing now";
 
 /// The error that there is no store at `url`, for a place that never had one as far as this host remembers.
 pub(super) fn no_store(url: &str, embedded: bool) -> Error {
@@ -47,12 +49,20 @@ impl Context {
         }
     }
 
+    /// Whether the selected store may be back later: this host knows it, and it is missing or does not answer.
+    pub(crate) fn may_be_back(&self, error: &Error) -> bool {
+        let is_away = match error.kind() {
+            ErrorKind::Unavailable => true,
+            ErrorKind::NotFound => error.to_string().ends_with(AWAY),
+            _ => false,
+        };
+        is_away && self.known_id().is_some()
+    }
+
     fn away(&self, url: &str) -> Option<Error> {
         let shown = clusters::masked(url);
         if let Some(id) = kept(url).and_then(|place| place.known()) {
-            let error = Error::not_found(format!(
-                "{shown}: the store {id} was there and is missing now"
-            ));
+            let error = Error::not_found(format!("{shown}: the store {id}{AWAY}"));
             return Some(
                 error
                     .hint("restore it, or mount its file system; or name another one with --store"),
