@@ -108,6 +108,8 @@ impl Error {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
                 error.hint("free some space there, or name another place")
             }
+            std::io::ErrorKind::PermissionDenied if doing.starts_with("open") => error
+                .hint("give yourself the right to open it, and to search the directories above it"),
             _ => error,
         };
         error.because(source)

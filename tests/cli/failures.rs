@@ -410,3 +410,81 @@ fn a_rhythm_without_a_pause_is_2() {
     assert_eq!(refused.code, Some(2), "{refused}");
     assert!(refused.stderr.contains("like 10m"), "{refused}");
 }
+
+/// A hint says what helps, and for whom.
+#[test]
+fn what_may_not_be_opened_is_told_with_what_would_help() {
+    let env = environment!();
+    env.ok(["init"]);
+    env.write("closed/in/here/file", "text");
+    std::fs::create_dir(env.path("closed/in/here/dir")).unwrap();
+    let shell = |text: &str| {
+        let mut command = std::process::Command::new("sh");
+        let done = command.arg("-c").arg(text).current_dir(env.root()).status();
+        assert!(done.unwrap().success(), "{text}");
+    };
+    shell("chmod -R a+rX . && chmod 755 . && chown -R 65534 home closed");
+    let of_another = |words: &[&str]| -> support::Finished {
+        // The shell is in the directory before nobody may search the one above.
+        let script = "cd closed/in/here && chmod 0 ../../../closed/in && exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$@\"";
+        let mut command = env.command([""; 0]);
+        let program = command.get_program().to_owned();
+        let inner = ["sh", "-c", script, "sh"].map(std::ffi::OsString::from);
+        let rest = words.iter().map(std::ffi::OsString::from);
+        let all: Vec<_> = inner.into_iter().chain([program]).chain(rest).collect();
+        let mut wrapped = std::process::Command::new(&all[0]);
+        wrapped.args(&all[1..]).current_dir(env.root());
+        for (key, value) in command.get_envs() {
+            match value {
+                Some(value) => wrapped.env(key, value),
+                None => wrapped.env_remove(key),
+            };
+        }
+        command = wrapped;
+        let done = command.output().unwrap().into();
+        shell("chmod 755 closed/in");
+        done
+    };
+    for words in [
+        &["put", "file", "project/demo/a"][..],
+        &["watch", "dir", "project/demo/a", "--once"],
+        &["import", "file"],
+        &["save", "dir"],
+    ] {
+        let refused = of_another(words);
+        assert_eq!(refused.code, Some(1), "{refused}");
+        let hint =
+            "hint: give yourself the right to open it, and to search the directories above it";
+        assert!(refused.stderr.contains(hint), "{words:?}: {refused}");
+    }
+    let seeded = of_another(&["run", "--seed", "project/demo/a", "--", "true"]);
+    assert_eq!(seeded.code, Some(1), "{seeded}");
+    assert!(
+        seeded.stderr.contains("closed/in/here/cache\n") && !seeded.stderr.contains("NAME"),
+        "{seeded}"
+    );
+    // A mode does not help against another owner.
+    env.ok(["token", "add", "one"]);
+    shell("chown 65533 home/.config/store/tokens.json");
+    let refused = env.store(["token", "ls"]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    assert!(
+        refused
+            .stderr
+            .contains("hint: run this as user 65533, or let it be yours: as root, chown 0 ")
+            && !refused.stderr.contains("chmod"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_file_in_the_place_of_a_directory_of_a_store_is_told() {
+    let env = environment!();
+    env.ok(["init", "store"]);
+    drop(std::fs::remove_dir_all(env.path("store/reserve")));
+    env.write("store/reserve", "a file");
+    let refused = env.store(["--store", "store", "gc"]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    let hint = "hint: a directory is expected at reserve, and a file is in its place: move that out of the store";
+    assert!(refused.stderr.contains(hint), "{refused}");
+}

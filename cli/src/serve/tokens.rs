@@ -179,12 +179,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Token>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         file => file.map_err(|source| Error::io("open", path, source))?,
     };
-    check_closed(&file, path, "says who is let in").map_err(|error| {
-        error.hint(format!(
-            "chmod 600 {}, and see with `store token ls` whether all of them are yours",
-            path.display()
-        ))
-    })?;
+    let then = "see with `store token ls` whether all of them are yours";
+    check_closed(&file, path, ("says who is let in", then))?;
     let mut text = Vec::new();
     file.take(BYTES_MAX)
         .read_to_end(&mut text)
@@ -197,17 +193,27 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Token>> {
     Ok(document.tokens)
 }
 
-/// Checks that only the owner of an open file may read or write it.
+/// Checks that only the caller or root may read or write an open file: what it is, and what to do after it is closed to
+/// others.
 ///
 /// # Errors
 /// Denied, if others may.
-pub(in crate::serve) fn check_closed(file: &File, path: &Path, what: &str) -> Result<()> {
+pub(in crate::serve) fn check_closed(
+    file: &File,
+    path: &Path,
+    (what, then): (&str, &str),
+) -> Result<()> {
     let about = file.metadata();
     let about = about.map_err(|source| Error::io("stat", path, source))?;
     let (owner, mode) = (about.uid(), about.mode());
     if !files::is_own(&about) {
         return Err(Error::denied(format!(
             "{}: belongs to user {owner}, and it {what}",
+            path.display()
+        ))
+        .hint(format!(
+            "run this as user {owner}, or let it be yours: as root, chown {} {}; and {then}",
+            rustix::process::geteuid().as_raw(),
             path.display()
         )));
     }
@@ -217,7 +223,8 @@ pub(in crate::serve) fn check_closed(file: &File, path: &Path, what: &str) -> Re
             "{}: its mode is {:o}, and it {what}",
             path.display(),
             mode & 0o7777
-        ))),
+        ))
+        .hint(format!("chmod 600 {}, and {then}", path.display()))),
     }
 }
 

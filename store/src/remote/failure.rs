@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::io;
+use std::path::Path;
 
 use rustix::io::Errno;
 
@@ -29,11 +30,35 @@ pub(super) fn failure(
         _ => format!("{key}: cannot {doing} {url}"),
     };
     let error = Error::new(kind, message);
-    let error = match hint(kind, cause) {
+    let misplaced = || in_place_of_directory(key, doing, kind, cause.filter(|_| local)?);
+    let error = match hint(kind, cause).or_else(misplaced) {
         Some(hint) => error.hint(hint),
         None => error,
     };
     error.because(source)
+}
+
+/// What to do if a file is where a directory for `key` is to be made.
+fn in_place_of_directory(
+    key: &str,
+    doing: &str,
+    kind: ErrorKind,
+    cause: &io::Error,
+) -> Option<Remedy> {
+    let above = Path::new(key)
+        .parent()
+        .filter(|above| *above != Path::new(""))?;
+    let is_in_place = matches!(
+        cause.kind(),
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory
+    );
+    (doing == WRITE && kind == ErrorKind::Io && is_in_place).then(|| {
+        let above = above.display();
+        let advice = format!(
+            "a directory is expected at {above}, and a file is in its place: move that out of the store"
+        );
+        Remedy::Advice(advice.into())
+    })
 }
 
 /// Like [`failure`], for an error of the operating system.
@@ -48,7 +73,8 @@ pub(super) fn io_failure(key: &str, doing: &str, url: &str, source: io::Error) -
         _ => format!("{key}: cannot {doing} {url}"),
     };
     let error = Error::new(kind, message);
-    let error = match hint(kind, Some(&source)) {
+    let misplaced = || in_place_of_directory(key, doing, kind, &source);
+    let error = match hint(kind, Some(&source)).or_else(misplaced) {
         Some(hint) => error.hint(hint),
         None => error,
     };

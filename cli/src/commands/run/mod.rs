@@ -243,7 +243,14 @@ fn check_places(args: &Args, layout: &Layout, context: &Context) -> Result<Optio
 /// Checks that directories may be made in the base, before anything is made.
 fn check_base(args: &Args, context: &Context) -> Result<()> {
     let layout = layout(args, context)?;
-    let within = named_base(args, &layout).join("NAME");
+    let base = named_base(args, &layout);
+    let base = std::path::absolute(base).map_err(|source| Error::io("look at", base, source))?;
+    if let Err(source) = base.symlink_metadata()
+        && source.kind() == ErrorKind::PermissionDenied
+    {
+        return Err(not_started(Error::io("look at", &base, source)));
+    }
+    let within = base.join("seed-new");
     planted::check(&within).map_err(not_started)?;
     let store = context.open_for_dry_run()?;
     store::check_destination(&store, &crate::config::precious(), &within, Vec::new)

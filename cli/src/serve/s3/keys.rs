@@ -54,12 +54,8 @@ impl Keys {
     /// If others may read it, or it is invalid.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let file = store::open_regular(path).map_err(|source| Error::io("open", path, source))?;
-        check_closed(&file, path, "holds secrets").map_err(|error| {
-            error.hint(format!(
-                "chmod 600 {}, and change the secrets if others were there",
-                path.display()
-            ))
-        })?;
+        let then = "change the secrets if others were there";
+        check_closed(&file, path, ("holds secrets", then))?;
         let mut text = String::new();
         file.take(FILE_BYTES_MAX)
             .read_to_string(&mut text)
