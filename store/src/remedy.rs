@@ -43,7 +43,7 @@ remedies! {
     VerifyThenRepair => "verify the store to see what is hit, then repair it";
     /// Something of another store was put here; it is in nobody's way but a collector's.
     RemoveStrangers =>
-        "objects of two stores are in one place: remove what was copied here, or restore this store from a copy";
+        "objects of two stores are in one place: remove what was copied here, or restore this store from a copy; if it is `format` that was copied here, put back the one of this store";
     /// See what is damaged, then mend it, or bring the bytes again.
     VerifyThenRepairOrPut =>
         "verify the store to see what is hit, then repair it, or put the original files again";

@@ -239,3 +239,17 @@ fn packs_of_another_store_are_to_be_removed_and_not_repaired() {
     let repaired = env.store(["--store", "own", "repair"]);
     assert!(repaired.stderr.contains(hint), "{repaired}");
 }
+
+#[test]
+fn a_format_of_another_store_may_be_what_is_wrong() {
+    let env = environment!();
+    env.ok(["--store", "other", "init"]);
+    env.ok(["--store", "own", "init"]);
+    env.write("in/file", "text");
+    env.ok(["--store", "own", "put", "in", REF]);
+    std::fs::copy(env.path("other/format"), env.path("own/format")).unwrap();
+    let verified = env.store(["--store", "own", "verify"]);
+    assert_eq!(verified.code, Some(4), "{verified}");
+    let hint = "if it is `format` that was copied here, put back the one of this store";
+    assert!(verified.stderr.contains(hint), "{verified}");
+}

@@ -58,7 +58,8 @@ fn damage(remedy: &Remedy) -> Option<&'static str> {
             "run `store verify` to see what is hit; `store gc --no-repack` leaves the pack alone"
         }
         Remedy::RemoveStrangers => {
-            "objects of two stores are in one place: remove what was copied here, or restore this store from a copy"
+            "objects of two stores are in one place: remove what was copied here, or restore this store from a copy; \
+             if it is `format` that was copied here, put back the one of this store"
         }
         Remedy::RepairSegments => "run `store repair`: it rebuilds segments from their packs",
         _ => return None,
