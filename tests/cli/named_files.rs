@@ -90,6 +90,13 @@ fn an_access_log_is_in_no_store_pool_or_directory_of_the_command() {
     }
     assert!(!own.exists());
     refused(&env, &["man"], &env.path("S"), "lies in a store");
+    let pull = ["cache", "pull", "--profile", "triton", "project/demo/c"];
+    for (dir, why) in [("S", "lies in a store"), ("P/below", "lies in a pool")] {
+        let words = ["--store", "S"].iter().chain(&pull[..4]);
+        let done = env.store(words.chain([&dir, &pull[4]]));
+        assert_eq!(done.code, Some(5), "{done}");
+        assert!(done.stderr.contains(why), "{done}");
+    }
     refused(
         &env,
         &["gc", "--systemd"],

@@ -211,7 +211,7 @@ pub fn check_outside(path: &Path, precious: &Precious) -> Result<()> {
             .and_then(|()| guard.check_above(&site, above, false)),
         Err(_) => guard.check_missing(&site),
     };
-    checked.map_err(|error| error.hint("name a file elsewhere"))
+    checked.map_err(|error| error.hint("name another place"))
 }
 
 fn refused(site: &Site, why: &str) -> Error {

@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 use store::{
-    Error, ErrorKind, GetRequest, Globs, Reader, RefName, RefSpec, Result, Store, Unwatched, get,
+    Error, ErrorKind, GetRequest, Globs, Precious, Reader, RefName, RefSpec, Result, Store,
+    Unwatched, get,
 };
 
 use super::entries::{self, Entries, Entry, State};
@@ -61,6 +62,7 @@ pub(super) fn pull(
 ) -> Result<PullReport> {
     let began = Instant::now();
     planted::check(root)?;
+    store::check_outside(&root.join("entry"), &Precious::default())?;
     let is_there = |name: &RefName| reader.view().state.version(name, None).is_ok();
     if !dry_run && refs.iter().any(is_there) {
         store::make_directories(root)?;
