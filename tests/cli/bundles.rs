@@ -312,3 +312,25 @@ fn a_version_that_a_bundle_cannot_take_is_told() {
     env.ok(["export", "all.bundle", "project/demo/data@1"]);
     env.ok(words);
 }
+
+/// The trees of a version are read where it was lost, which must not hide what else is damaged there.
+#[test]
+fn one_verified_import_heals_what_has_lost_its_trees() {
+    let env = environment!();
+    env.write("data/a/weights.bin", Random::new(1).bytes(300_000));
+    env.write("data/b.txt", "text");
+    env.ok(["put", "data", "project/demo/data"]);
+    env.ok(["export", "all.bundle", "project/demo/data"]);
+    let packs = std::fs::read_dir(env.path("home/.local/share/store/packs")).unwrap();
+    for pack in packs.flat_map(|dir| std::fs::read_dir(dir.unwrap().path()).unwrap()) {
+        let path = pack.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        let len = bytes.len();
+        bytes[64..len - 64].fill(7);
+        std::fs::write(path, bytes).unwrap();
+    }
+    let healed = env.ok(["import", "all.bundle", "--verify"]);
+    assert!(healed.contains("1 healed"), "{healed}");
+    env.ok(["get", "project/demo/data", "out"]);
+    assert_same_tree(&env.path("data"), &env.path("out"));
+}

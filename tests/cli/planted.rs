@@ -386,10 +386,10 @@ fn the_owner_of_a_store_leads_nobody_into_what_is_not_the_owners() {
     env.ok(get);
     let frames = ["0", "00000001", "00000002"];
     for name in frames {
-        env.write(&format!("frames/{name}"), "a frame");
+        env.write(format!("frames/{name}"), "a frame");
     }
     for name in ["checkpoints", "reserve", "uses"] {
-        let place = env.path(&format!("theirs/{name}"));
+        let place = env.path(format!("theirs/{name}"));
         let aside = env.path("aside");
         let was_there = std::fs::rename(&place, &aside).is_ok();
         link_of_a_stranger(&env.path("frames"), &place);
@@ -402,7 +402,7 @@ fn the_owner_of_a_store_leads_nobody_into_what_is_not_the_owners() {
             println!("{name}, {words:?}: {ran}");
         }
         for frame in frames {
-            let bytes = std::fs::read_to_string(env.path(&format!("frames/{frame}")));
+            let bytes = std::fs::read_to_string(env.path(format!("frames/{frame}")));
             assert_eq!(bytes.unwrap(), "a frame", "{name}");
         }
         assert_eq!(

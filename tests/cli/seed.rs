@@ -348,6 +348,9 @@ fn a_known_store_that_is_away_when_a_wait_begins_is_waited_for() {
         assert_eq!(late.code, Some(1), "{late}");
         assert!(
             late.stderr.contains("cannot be reached")
+                && late
+                    .stderr
+                    .contains("hint: restore it, or mount its file system")
                 && late.stderr.contains("is missing now")
                 && late.stderr.contains("asked again"),
             "{late}"

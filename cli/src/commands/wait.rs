@@ -121,7 +121,12 @@ pub(crate) fn opened(
         let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
         let is_over = left == Some(Duration::ZERO);
         if is_over || context.stop().load(Ordering::Relaxed) {
-            return Err(out_of_reach(error));
+            let remedy = error.remedy().cloned();
+            let error = out_of_reach(error);
+            return Err(match remedy {
+                Some(remedy) => error.hint(remedy),
+                None => error,
+            });
         }
         if !std::mem::replace(&mut is_told, true) {
             warn(&error, context);

@@ -104,6 +104,11 @@ impl Sides<'_> {
             near.store().host().check_stop()?;
             let before = walk.chunks();
             let walked = match walk.version(&one.bring.version) {
+                // The version is damaged at the destination. The source knows what else it needs there.
+                Err(error) if is_far && is_its_own(&error) => {
+                    let source = Missing::new(&self.from, relied, &none);
+                    source.version(&one.bring.version).map(|()| true)
+                }
                 // If the source cannot read the version's metadata, the destination may.
                 Err(error) if is_its_own(&error) => {
                     let there = Missing::new(&self.to, relied, &none);

@@ -3,6 +3,7 @@
 //! A chunk of them may be live again in another pack, or in a pack that was condemned and is not deleted yet. What is
 //! gone was deleted by a collector, or is lost: the log tells which, as far as it knows.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use jiff::Timestamp;
 
 use super::missing::is_its_own;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Condemned, RefName, State, pack_key, segment_key};
+use crate::format::{Condemned, RefName, SegmentPack, State, pack_key, segment_key};
 use crate::graph::{Part, Unread, Visit, Walk};
 use crate::id::{ChunkId, PackId};
 use crate::index::{Index, Position};
@@ -59,10 +60,11 @@ impl Remains<'_> {
         }
         let index = self.before.open_index(&state, &Index::default())?;
         let live = self.live_packs(&index);
-        let packs: BTreeSet<PackId> = index.packs().map(|pack| pack.id).collect();
-        let is_doubtful = |pack: &PackId| !live.contains(pack);
-        let doubtful: Vec<PackId> = packs.iter().copied().filter(is_doubtful).collect();
-        let gone = mend::gone(self.before.remote().as_ref(), &doubtful, packs.len())?;
+        let packs: HashMap<PackId, SegmentPack> =
+            index.packs().map(|pack| (pack.id, pack)).collect();
+        let is_doubtful = |pack: &SegmentPack| !live.contains(&pack.id);
+        let doubtful: Vec<SegmentPack> = packs.values().copied().filter(is_doubtful).collect();
+        let gone = mend::broken(self.before.remote().as_ref(), &doubtful, packs.len())?;
         let unknown = Condemned {
             entry: self.now.number,
             time: Timestamp::UNIX_EPOCH,
@@ -183,8 +185,8 @@ impl Missing<'_> {
 
     fn look_for(&self, pack: PackId) -> Result<()> {
         let mut packs = lock(&self.packs);
-        if !packs.contains_key(&pack) {
-            packs.insert(pack, is_there(self.remote, &pack_key(pack))?);
+        if let Entry::Vacant(new) = packs.entry(pack) {
+            new.insert(is_there(self.remote, &pack_key(pack))?);
         }
         Ok(())
     }

@@ -232,20 +232,16 @@ fn select_ref(
         match bring.found(&there) {
             Found::Nowhere if !is_topped && above.is_some_and(|(above, _)| above > *number) => {
                 let (_, newest) = above.unwrap_or_default();
-                if asked.whole && request.older_fails {
-                    selected.settled.push(bring.left_out(newest));
+                if asked.whole {
+                    selected.leave_out(&bring, newest, request.older_fails);
                     continue;
                 }
-                selected.notes.push(bring.older(newest, asked.whole).into());
-                if !asked.whole {
-                    bring.add_to(&mut there);
-                    selected.bring.push(bring);
-                }
+                selected.notes.push(bring.older(newest).into());
+                selected.add(bring, &mut there);
             }
             Found::Nowhere => {
                 selected.notes.extend(bring.tops(&source, &there));
-                bring.add_to(&mut there);
-                selected.bring.push(bring);
+                selected.add(bring, &mut there);
             }
             Found::There(found) => {
                 unchanged = Some((*number, found));
@@ -288,6 +284,28 @@ fn above(source: &BTreeMap<u64, Version>, there: &RefState) -> Option<(u64, u64)
 }
 
 impl Selected {
+    fn add(&mut self, bring: Bring, there: &mut RefState) {
+        bring.add_to(there);
+        self.bring.push(bring);
+    }
+
+    /// Leaves out a version because the destination has a later one, which is version `newest` there.
+    fn leave_out(&mut self, bring: &Bring, newest: u64, fails: bool) {
+        let Bring { name, from, .. } = bring;
+        let why = format!(
+            "a later version is already there, as version {newest}, and this one would take its place as the newest; \
+             naming {name}@{from} copies it all the same"
+        );
+        if fails {
+            let error = Error::conflict(format!("{name}@{from}: {why}"));
+            let outcome = bring.outcome(None, RefStatus::Failed(error));
+            self.settled.push(outcome);
+        } else {
+            let note = format!("{name}@{from} is not copied: {why}");
+            self.notes.push(note.into());
+        }
+    }
+
     /// What to copy: first the incomplete versions, which are no longer reported as unchanged, then new versions.
     pub(super) fn healing(&mut self, incomplete: &[Kept]) -> Vec<Bring> {
         let is_healed = |outcome: &RefOutcome| {
@@ -411,27 +429,10 @@ impl Bring {
     }
 
     /// The note about a version that is older than another one of the same source at the destination.
-    fn older(&self, newest: u64, stays: bool) -> String {
-        let Self { name, from, .. } = self;
-        match stays {
-            true => format!("{name}@{from} is not copied: {}", self.below(newest)),
-            false => format!(
-                "{name}@{from} becomes the newest there, on top of a later version, which is version {newest} there"
-            ),
-        }
-    }
-
-    fn left_out(&self, newest: u64) -> RefOutcome {
-        let Self { name, from, .. } = self;
-        let error = Error::conflict(format!("{name}@{from}: {}", self.below(newest)));
-        self.outcome(None, RefStatus::Failed(error))
-    }
-
-    fn below(&self, newest: u64) -> String {
+    fn older(&self, newest: u64) -> String {
         let Self { name, from, .. } = self;
         format!(
-            "a later version is already there, as version {newest}, and this one would take its place as the newest; \
-             naming {name}@{from} copies it all the same"
+            "{name}@{from} becomes the newest there, on top of a later version, which is version {newest} there"
         )
     }
 
