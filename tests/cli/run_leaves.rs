@@ -1,0 +1,60 @@
+//! What a run never saves, and how it says so.
+
+use std::fs;
+
+use serde_json::Value;
+use support::environment;
+
+use crate::run::{REF, newest, run};
+
+/// The words of a save of the same directory.
+#[test]
+fn a_run_names_the_tokens_locks_and_unfinished_files_that_it_leaves_out() {
+    let env = environment!();
+    let script = "cd $STORE_PROJECT_CACHE_DIR; mkdir -p huggingface/hub/.locks/m huggingface/hub/models--a--b/blobs neuron; cd huggingface; \
+                  echo x > token; echo x > stored_tokens; : > hub/.locks/m/x.lock; echo p > hub/models--a--b/blobs/q.incomplete; echo k > kept";
+    let secrets =
+        "note: left out, as they hold credentials: huggingface/stored_tokens, huggingface/token\n";
+    let others = "note: left out: 1 of locks (huggingface/hub/.locks), 1 unfinished (huggingface/hub/models--a--b/blobs/q.incomplete)\n";
+    let long = format!("{script}; sleep 2.5");
+    for words in [
+        run(&[], script),
+        // Once, however often it is saved meanwhile.
+        run(&["--save-every", "1s"], &long),
+    ] {
+        let done = env.store(words);
+        assert_eq!(done.code, Some(0), "{done}");
+        for told in [secrets, others] {
+            assert_eq!(done.stderr.matches(told).count(), 1, "{done}");
+        }
+        assert_eq!(done.stderr.matches("left out").count(), 2, "{done}");
+    }
+    assert_eq!(newest(&env, REF), ["huggingface/kept=k"]);
+    fs::remove_dir_all(env.path("base")).unwrap();
+    // Also if nothing else is there.
+    let only = "mkdir -p $STORE_PROJECT_CACHE_DIR/huggingface; echo x > $STORE_PROJECT_CACHE_DIR/huggingface/token";
+    let other = ["run", "--project", "other", "--base", "base"];
+    let done = env.store(other.iter().chain(&["--", "/bin/sh", "-c", only]));
+    let told = "note: left out, as they hold credentials: huggingface/token\n";
+    assert!(done.code == Some(0) && done.stderr.contains(told), "{done}");
+    fs::remove_dir_all(env.path("base")).unwrap();
+    let asked = env.store(run(&["--json"], script));
+    let lines = asked.stderr.lines();
+    let reports = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let notes: Vec<_> = reports.map(|report| report["notes"].to_string()).collect();
+    assert!(notes.concat().contains("1 of locks"), "{asked}");
+    // So does the save from the list, after a run that could not reach its store.
+    let store = env.path("home/.local/share/store");
+    let away = format!(
+        "mv {0} {0}.away; echo l > $STORE_PROJECT_CACHE_DIR/l",
+        store.display()
+    );
+    let unsaved = env.store(run(&[], &away));
+    assert_eq!(unsaved.code, Some(1), "{unsaved}");
+    fs::rename(store.with_extension("away"), &store).unwrap();
+    let saved = env.store(["save", "--pending"]);
+    assert_eq!(saved.code, Some(0), "{saved}");
+    for told in [secrets, others] {
+        assert!(saved.stderr.contains(told), "{saved}");
+    }
+}
