@@ -236,8 +236,6 @@ fn packs_of_another_store_are_to_be_removed_and_not_repaired() {
     let hint = "objects of two stores are in one place: remove what was copied here";
     assert!(verified.stderr.contains(hint), "{verified}");
     assert!(!verified.stderr.contains("store repair"), "{verified}");
-    let repaired = env.store(["--store", "own", "repair"]);
-    assert!(repaired.stderr.contains(hint), "{repaired}");
 }
 
 #[test]

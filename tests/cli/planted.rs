@@ -240,12 +240,14 @@ fn a_symlink_that_a_stranger_put_into_a_shared_store_leads_no_collector_astray()
         );
     }
     env.ok(["--store", "store"].iter().chain(&gc));
-    // A link of the owner of the store counts, as one of the caller does.
+    // A link of the owner of the store counts, as one of the caller does, if it leads to what is the owner's.
     std::fs::create_dir(env.path("elsewhere")).unwrap();
     std::os::unix::fs::symlink(env.path("elsewhere"), store.join("packs/ab")).unwrap();
     env.ok(["--store", "store"].iter().chain(&gc));
     chown(&store, Some(STRANGER), None).unwrap();
     std::os::unix::fs::lchown(store.join("packs/ab"), Some(STRANGER), None).unwrap();
+    refused(&env, &gc);
+    chown(env.path("elsewhere"), Some(STRANGER), None).unwrap();
     env.ok(["--store", "store"].iter().chain(&gc));
 }
 

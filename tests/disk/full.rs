@@ -225,7 +225,12 @@ fn a_file_system_without_inodes_is_cleaned() {
         let mut witness = Witness::new(&place, 2, TREE_BYTES);
         witness.put_ok("0", REF);
         witness.put_ok("1", "project/full/other");
-        let reserve = || fs::read_dir(place.join("reserve")).unwrap().count() as u64;
+        let reserve = || {
+            let found = fs::read_dir(place.join("reserve")).unwrap();
+            // The file by which a collector compares the clocks is no piece.
+            let pieces = found.filter(|entry| entry.as_ref().unwrap().file_name() != "clock");
+            pieces.count() as u64
+        };
         let ballast = mount.path().join("ballast");
         fs::create_dir(&ballast).unwrap();
         take_inodes(&ballast);

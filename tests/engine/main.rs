@@ -5,6 +5,7 @@
 mod between;
 mod broken;
 mod claim_schedules;
+mod clocks;
 mod collect;
 mod collected;
 mod collectors;

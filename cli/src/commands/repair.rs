@@ -8,8 +8,8 @@ use store::{Error, Result};
 
 use crate::commands::damage;
 use crate::context::Context;
+use crate::ui::human;
 use crate::ui::progress::Watch;
-use crate::ui::{human, remedy};
 
 /// Put back log entries, rebuild segments from packs, and condemn what is damaged
 ///
@@ -68,24 +68,13 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             .note("what the log entries given up had stored is in no version now: put it again");
     }
     match done.hits.len() as u64 + done.hits_left_out {
-        0 => {
-            if let Some(first) = &done.remedy {
-                context.out.note(remedy::words(first));
-            }
-            Ok(())
-        }
-        left => {
-            let error = Error::partial(format!(
-                "{}: {} cannot be read",
-                store.remote().url(),
-                human::counted(left, "path")
-            ));
-            Err(match &done.remedy {
-                Some(first) => error.hint(first.clone()),
-                None => error
-                    .hint("put the original files again: that heals every version that needs them"),
-            })
-        }
+        0 => Ok(()),
+        left => Err(Error::partial(format!(
+            "{}: {} cannot be read",
+            store.remote().url(),
+            human::counted(left, "path")
+        ))
+        .hint("put the original files again: that heals every version that needs them")),
     }
 }
 

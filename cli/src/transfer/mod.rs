@@ -275,8 +275,7 @@ fn open(transfer: &Transfer, context: &Context) -> Result<Stores> {
                 if !path.exists() {
                     checked?;
                 }
-                // An existing file means that something was exported, so the request is checked before the file is
-                // made.
+                // A file means that something was exported, so the request is checked before it is made.
                 store::check_selected(&from, &transfer.request)
                     .map_err(|error| transfer.at_source(error))?;
             }

@@ -62,9 +62,6 @@ pub struct RepairReport {
     pub hits: Vec<Hit>,
     /// The number of hits that are not listed because there are too many.
     pub hits_left_out: u64,
-    /// What to do first about what a repair cannot mend.
-    #[serde(skip)]
-    pub remedy: Option<Remedy>,
     /// The number of the log entry; `None` when nothing had to change, and after a dry run.
     #[serde(rename = "log_entry", skip_serializing_if = "Option::is_none")]
     pub entry: Option<u64>,
@@ -161,7 +158,6 @@ fn attempt(
     }
     let mut report = RepairReport {
         findings: survey.report.findings.clone(),
-        remedy: survey.report.remedy.clone(),
         segments_dropped: survey.broken.clone(),
         packs_condemned: survey.bad.iter().copied().collect(),
         packs_kept: survey.orphaned.len() as u64,
