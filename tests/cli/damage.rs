@@ -126,7 +126,7 @@ fn damage_is_told_repaired_and_healed() {
     would be done: 1 pack condemned: 6 chunks copied, 1 lost
     --- stderr
     error: file://[ROOT]/home/.local/share/store: 1 path cannot be read
-    hint: put the original files again: that heals every version that needs them
+    hint: put the original files again, or pull the version from another cluster: either heals every version that needs them
     ");
     check!(env, env.store(["repair"]), @"
     exit code: 6
@@ -136,7 +136,7 @@ fn damage_is_told_repaired_and_healed() {
     1 pack condemned: 6 chunks copied, 1 lost
     --- stderr
     error: file://[ROOT]/home/.local/share/store: 1 path cannot be read
-    hint: put the original files again: that heals every version that needs them
+    hint: put the original files again, or pull the version from another cluster: either heals every version that needs them
     ");
     check!(env, env.store(["verify", "--read-data"]), @"
     exit code: 4
@@ -145,11 +145,38 @@ fn damage_is_told_repaired_and_healed() {
     verified 1 version in 2 packs, 2 segments and 2 log entries; read 326 kB in 2 packs
     --- stderr
     error: file://[ROOT]/home/.local/share/store: 1 path of 1 version cannot be read
-    hint: put the original files again: that heals every version that needs them
+    hint: put the original files again, or pull the version from another cluster: either heals every version that needs them
     ");
     env.ok(["put", "in", REF, "--quiet"]);
     env.ok(["verify", "--read-data"]);
     env.ok(["get", "project/demo/data@1", "out"]);
+}
+
+#[test]
+fn a_pack_that_grew_may_hit_any_path_until_it_is_read() {
+    let env = environment!();
+    let pack = stored(&env);
+    let mut bytes = std::fs::read(&pack).unwrap();
+    bytes.extend(b"more");
+    std::fs::write(&pack, bytes).unwrap();
+    check!(env, env.store(["verify"]), @"
+    exit code: 4
+    --- stdout
+    packs/[..]/[ID]: has 400547 bytes, its segment [ID] says 400543
+    verified 1 version in 2 packs, 1 segment and 1 log entry; no file was read, see --read-data
+    --- stderr
+    error: file://[ROOT]/home/.local/share/store: 1 damaged object; what is hit shows only when packs are read
+    hint: run `store verify --read-data`, or `store repair`, which reads what is damaged
+    ");
+    check!(env, env.store(["verify", "--read-data"]), @"
+    exit code: 4
+    --- stdout
+    packs/[..]/[ID]: has 400547 bytes, its segment [ID] says 400543
+    verified 1 version in 2 packs, 1 segment and 1 log entry; read 400 kB in 2 packs
+    --- stderr
+    error: file://[ROOT]/home/.local/share/store: 1 damaged object; no path is hit
+    hint: run `store repair`
+    ");
 }
 
 #[test]

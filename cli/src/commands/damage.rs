@@ -6,6 +6,10 @@ use store::check::{Finding, Hit};
 use crate::context::Context;
 use crate::ui::{human, names};
 
+/// What brings back paths whose bytes are lost.
+pub(crate) const HEAL: &str = "put the original files again, or pull the version from another cluster: \
+    either heals every version that needs them";
+
 /// Prints a line for each object, then a line for each path.
 pub(crate) fn show(
     context: &Context,

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             store.remote().url(),
             human::counted(left, "path")
         ))
-        .hint("put the original files again: that heals every version that needs them")),
+        .hint(damage::HEAL)),
     }
 }
 

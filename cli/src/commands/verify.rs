@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use store::Target;
-use store::check::{self, ReadData, Subset, VerifyReport, VerifyRequest};
+use store::check::{self, Finding, Part, ReadData, Subset, VerifyReport, VerifyRequest};
 use store::{Error, Result};
 
 use crate::commands::damage;
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     }
     match told.clean {
         true => Ok(()),
-        false => Err(damaged(done, &store.remote().url())),
+        false => Err(damaged(done, request.read, &store.remote().url())),
     }
 }
 
@@ -108,14 +108,21 @@ fn target(text: &OsStr) -> Result<Target> {
     }
 }
 
-fn damaged(done: &VerifyReport, url: &str) -> Error {
+fn damaged(done: &VerifyReport, read: ReadData, url: &str) -> Error {
     let objects = human::counted(done.findings.len() as u64, "damaged object");
     let paths = human::counted(done.hits.len() as u64 + done.hits_left_out, "path");
     let versions = human::counted(done.versions_hit().len() as u64, "version");
     let hit = format!("{paths} of {versions} cannot be read");
+    // A pack that is not as long as it was, or without its table, may hold anything.
+    let is_pack = |finding: &Finding| matches!(finding.part, Part::Pack(_));
+    let is_unread =
+        matches!(read, ReadData::Nothing | ReadData::Some(_)) && done.findings.iter().any(is_pack);
     let error = match (done.findings.is_empty(), done.hits.is_empty()) {
-        (true, _) => Error::corrupt(format!("{url}: {hit}"))
-            .hint("put the original files again: that heals every version that needs them"),
+        (true, _) => Error::corrupt(format!("{url}: {hit}")).hint(damage::HEAL),
+        (false, true) if is_unread => Error::corrupt(format!(
+            "{url}: {objects}; what is hit shows only when packs are read"
+        ))
+        .hint("run `store verify --read-data`, or `store repair`, which reads what is damaged"),
         (false, true) => {
             Error::corrupt(format!("{url}: {objects}; no path is hit")).hint("run `store repair`")
         }
