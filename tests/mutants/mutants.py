@@ -57,7 +57,7 @@ LOAD_BEARING = [
     "store/src/put/*",
     "store/src/read*",
     "store/src/remote/bucket*",
-    "store/src/remote/directory.rs",
+    "store/src/remote/directory*",
     "store/src/remote/objects*",
     "store/src/replicate/*",
     "store/src/session*",
