@@ -7,6 +7,7 @@ mod bundles_killed;
 mod cache;
 mod cache_cut;
 mod cache_hosts;
+mod cache_lost;
 mod cache_profiles;
 mod cache_strays;
 mod cache_workers;

@@ -39,6 +39,7 @@ fn a_deep_tree_is_walked_on_a_small_stack() {
             ListOptions {
                 recursive: true,
                 times: true,
+                lost: false,
             },
         );
         let mut count = |_| {

@@ -41,6 +41,7 @@ fn nodes(site: &Site) -> BTreeMap<String, Node> {
     let options = ListOptions {
         recursive: true,
         times: false,
+        lost: false,
     };
     inspect::ls(
         &reader,

@@ -22,6 +22,7 @@ fn paths(store: &Store, spec: &RefSpec, recursive: bool) -> Vec<(Vec<u8>, Option
     let options = ListOptions {
         recursive,
         times: true,
+        lost: false,
     };
     ls(&reader, spec, options, &mut |listed| {
         paths.push((listed.path, listed.time.map(|time| time.secs)));

@@ -268,6 +268,7 @@ fn entries(args: &Args, context: &Context, store: &Store, spec: &RefSpec) -> Res
     let options = ListOptions {
         recursive: args.recursive,
         times: args.long,
+        lost: false,
     };
     if args.sort == Sort::Name && !args.reverse {
         return inspect::ls(&reader, spec, options, &mut |listed| {

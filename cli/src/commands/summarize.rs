@@ -269,6 +269,7 @@ fn paths(reader: &Reader<'_>, spec: &RefSpec, depth: u32) -> Result<Vec<Part>> {
     while let Some((spec, depth)) = pending.pop().filter(|(_, depth)| *depth > 0) {
         let options = ListOptions {
             times: true,
+            lost: false,
             ..ListOptions::default()
         };
         inspect::ls(reader, &spec, options, &mut |listed| {

@@ -5,6 +5,7 @@
 //! offered, so a put of the original files stores them again.
 
 mod features;
+mod lost;
 mod objects;
 mod repair;
 mod rolled_back;
@@ -15,6 +16,7 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 
+pub use self::lost::lost;
 pub use self::repair::{RepairReport, repair};
 pub use self::subset::Subset;
 use self::walk::RefWalk;

@@ -2,9 +2,9 @@
 //!
 //! Refs come from the log alone. For entries, reads the listed trees, but nothing of the files.
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    Content, Namespace, Node, RefHead, RefName, RefSpec, RefSums, State, Time, Version,
+    Content, Namespace, Node, RefHead, RefName, RefSpec, RefSums, State, Time, TreeEntry, Version,
 };
 use crate::read::{Reader, TimesReader};
 
@@ -15,6 +15,8 @@ pub struct ListOptions {
     pub recursive: bool,
     /// Include modification times, which are read from a separate list.
     pub times: bool,
+    /// Where the entries of a directory are lost, list it without them, rather than end there.
+    pub lost: bool,
 }
 
 /// One entry of a listing.
@@ -26,6 +28,8 @@ pub struct Listed {
     pub node: Node,
     /// When it was modified, if times were requested.
     pub time: Option<Time>,
+    /// Whether it is a directory whose entries are lost; only with [`ListOptions::lost`].
+    pub is_lost: bool,
 }
 
 /// A namespace and its totals.
@@ -125,7 +129,7 @@ pub fn ls(
     }
     let mut listing = Listing {
         reader,
-        recursive: options.recursive,
+        options,
         times,
         path: Vec::new(),
     };
@@ -136,14 +140,20 @@ pub fn ls(
             path: Vec::new(),
             node,
             time,
+            is_lost: false,
         }),
     }
+}
+
+/// Whether an error means that bytes of the store are damaged or gone.
+fn is_loss(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
 }
 
 /// A listing in progress.
 struct Listing<'l> {
     reader: &'l Reader<'l>,
-    recursive: bool,
+    options: ListOptions,
     times: Option<TimesReader<'l>>,
     path: Vec<u8>,
 }
@@ -167,21 +177,39 @@ impl Listing<'_> {
                 self.path.push(b'/');
             }
             self.path.extend_from_slice(&entry.name);
+            let below = self.below(&entry.node)?;
+            let is_tree = matches!(entry.node, Node::Tree { .. });
             each(Listed {
                 path: self.path.clone(),
                 node: entry.node.clone(),
                 time: self.time()?,
+                is_lost: self.options.recursive && is_tree && below.is_none(),
             })?;
-            if let Node::Tree { content, totals } = &entry.node {
-                if self.recursive {
-                    let below = self.reader.tree(content)?;
-                    open.push((self.path.len(), below.into_iter()));
-                } else if let Some(times) = &mut self.times {
-                    times.skip(totals.entries)?;
+            match (below, &entry.node) {
+                (Some(below), _) => open.push((self.path.len(), below.into_iter())),
+                (None, Node::Tree { totals, .. }) => {
+                    if let Some(times) = &mut self.times {
+                        times.skip(totals.entries)?;
+                    }
                 }
+                (None, _) => {}
             }
         }
         Ok(())
+    }
+
+    /// The entries of a directory that is to be listed, too. None if they are lost, and that is no error.
+    fn below(&self, node: &Node) -> Result<Option<Vec<TreeEntry>>> {
+        let Node::Tree { content, .. } = node else {
+            return Ok(None);
+        };
+        if !self.options.recursive {
+            return Ok(None);
+        }
+        match self.reader.tree(content) {
+            Err(error) if self.options.lost && is_loss(&error) => Ok(None),
+            below => below.map(Some),
+        }
     }
 
     fn time(&mut self) -> Result<Option<Time>> {

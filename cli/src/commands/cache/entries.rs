@@ -1,4 +1,4 @@
-//! The entries of a cache, in a directory or in a ref: their files, and whether they are complete.
+//! The entries of a cache: their files, and whether they are complete. Reads those of a directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -8,8 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use store::inspect::{self, ListOptions};
-use store::{Content, Error, Node, Reader, RefName, RefSpec, Result, Root};
+use store::{Content, Error, Reader, Result};
 
 use super::cut;
 use super::pattern::Pattern;
@@ -45,6 +44,8 @@ pub(super) struct Entry {
     pub(super) parts: BTreeMap<Vec<u8>, Part>,
     /// The entry's tree in the ref.
     pub(super) tree: Option<Content>,
+    /// Whether the store has lost some of it. For entries of a ref.
+    pub(super) is_lost: bool,
     /// A temporary file beside the entry shows that it is being written, or that its writer died.
     is_in_the_making: bool,
     /// Truncated files. For entries of a ref, set only by [`Self::look_into`].
@@ -52,9 +53,6 @@ pub(super) struct Entry {
     /// For entries of a ref: the files that state their lengths.
     heads: BTreeMap<Vec<u8>, Content>,
 }
-
-/// The number of entries of a ref that are read at once.
-const READERS: usize = 16;
 
 /// Entries by their paths in the cache.
 pub(super) type Entries = BTreeMap<Vec<u8>, Entry>;
@@ -69,6 +67,8 @@ pub(super) enum State {
     /// A process works on the entry, or died while it did.
     Locked,
     Incomplete,
+    /// The store has lost its bytes.
+    Lost,
 }
 
 impl State {
@@ -78,6 +78,7 @@ impl State {
             Self::Failed => "failed",
             Self::Locked => "locked",
             Self::Incomplete => "incomplete",
+            Self::Lost => "lost",
         }
     }
 }
@@ -158,6 +159,9 @@ impl Entry {
         let Some(shape) = profile.entry.get(self.shape) else {
             return State::Incomplete;
         };
+        if self.is_lost {
+            return State::Lost;
+        }
         if self.is_in_the_making {
             return State::Incomplete;
         }
@@ -251,7 +255,13 @@ impl Entry {
 }
 
 /// Adds a path to its entry, if it belongs to one. `content` is known of a ref.
-fn add(found: &mut Entries, profile: &Profile, path: &[u8], part: Part, content: Option<Content>) {
+pub(super) fn add(
+    found: &mut Entries,
+    profile: &Profile,
+    path: &[u8],
+    part: Part,
+    content: Option<Content>,
+) {
     let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
     let Some(number) = profile.shape_of(&names, part.is_dir()) else {
         return;
@@ -265,6 +275,7 @@ fn add(found: &mut Entries, profile: &Profile, path: &[u8], part: Part, content:
         shape: number,
         parts: BTreeMap::new(),
         tree: None,
+        is_lost: false,
         is_in_the_making: false,
         cut: BTreeSet::new(),
         heads: BTreeMap::new(),
@@ -280,104 +291,6 @@ fn add(found: &mut Entries, profile: &Profile, path: &[u8], part: Part, content:
             entry.parts.insert(below, part);
         }
     }
-}
-
-/// The newest version of a ref: its number and its entries.
-pub(super) struct Stored {
-    pub(super) version: u64,
-    /// Whether the tree has nothing in it.
-    pub(super) is_empty: bool,
-    pub(super) entries: Entries,
-}
-
-impl Stored {
-    /// Whether it has an entry that is complete by names and sizes.
-    pub(super) fn has_any(&self, profile: &Profile) -> bool {
-        let mut all = self.entries.values();
-        all.any(|entry| entry.state(profile) == State::Complete)
-    }
-}
-
-/// Reads the entries of a ref from its tree; `None` if the ref does not exist. A ref that is a file is invalid input.
-pub(super) fn of_ref(
-    reader: &Reader<'_>,
-    name: &RefName,
-    profile: &Profile,
-) -> Result<Option<Stored>> {
-    let Ok((version, found)) = reader.view().state.version(name, None) else {
-        return Ok(None);
-    };
-    let Root::Tree { totals, .. } = &found.root else {
-        return Err(Error::invalid(format!(
-            "{name}@{version}: is a file, expected the directory of a compile cache"
-        ))
-        .hint("name a ref of a compile cache"));
-    };
-    let spec: RefSpec = format!("{name}@{version}").parse()?;
-    let options = ListOptions {
-        recursive: true,
-        times: true,
-    };
-    let mut entries = Entries::new();
-    inspect::ls(reader, &spec, options, &mut |listed| {
-        let (thing, content) = match listed.node {
-            Node::Tree { content, .. } => (Thing::Dir, Some(content)),
-            Node::File { content, .. } => (
-                Thing::File {
-                    bytes: content.size,
-                },
-                Some(content),
-            ),
-            Node::Symlink { target } => {
-                // A relative link stays inside the tree. Its target is not looked up; it counts as one byte.
-                let bytes = (!target.starts_with(b"/")).then_some(1);
-                (Thing::Link { target, bytes }, None)
-            }
-        };
-        let time = listed.time.map(|time| (time.secs, i64::from(time.nanos)));
-        add(
-            &mut entries,
-            profile,
-            &listed.path,
-            Part { thing, time },
-            content,
-        );
-        Ok(())
-    })?;
-    let is_empty = totals.entries == 0;
-    Ok(Some(Stored {
-        version,
-        is_empty,
-        entries,
-    }))
-}
-
-/// Calls [`Entry::look_into`] for the entries that seem complete by names and sizes and that `is_asked` selects. Each is a
-/// request to a bucket, so several are read at once.
-pub(super) fn look_into(
-    entries: &mut Entries,
-    reader: &Reader<'_>,
-    profile: &Profile,
-    is_asked: impl Fn(&[u8], &Entry) -> bool,
-) -> Result<()> {
-    let asked = entries
-        .iter_mut()
-        .filter(|(path, entry)| entry.state(profile) == State::Complete && is_asked(path, entry));
-    let mut asked: Vec<&mut Entry> = asked.map(|(_, entry)| entry).collect();
-    let share = asked.len().div_ceil(READERS).max(1);
-    std::thread::scope(|scope| {
-        let parts = asked.chunks_mut(share).map(|part| {
-            scope.spawn(move || {
-                let mut part = part.iter_mut();
-                part.try_for_each(|entry| entry.look_into(reader, profile))
-            })
-        });
-        let reading: Vec<_> = parts.collect();
-        reading.into_iter().try_for_each(|part| {
-            part.join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    })
 }
 
 /// Reads the entries of a directory; none if it is missing.

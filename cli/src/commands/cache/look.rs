@@ -11,6 +11,7 @@ use store::{Error, Reader, RefName, Result};
 
 use super::Named;
 use super::entries::{self, Entries, Entry, State};
+use super::of_ref::{self, Stored};
 use super::profile::Profile;
 use super::stray::{self, Strays};
 use crate::context::Context;
@@ -71,10 +72,11 @@ pub(super) fn status(
         let store = context.open()?;
         let reader = Reader::new(&store)?;
         for name in refs {
-            let mut stored = entries::of_ref(&reader, name, profile)?;
+            let mut stored = of_ref::read(&reader, name, profile)?;
             if let Some(stored) = &mut stored {
+                of_ref::look_for_lost(stored, (&reader, name), profile)?;
                 // An entry that is the same here was checked here.
-                entries::look_into(&mut stored.entries, &reader, profile, |path, entry| {
+                of_ref::look_into(&mut stored.entries, &reader, profile, |path, entry| {
                     !is_as_here(here.get(path), entry, profile)
                 })?;
             }
@@ -102,12 +104,7 @@ fn is_as_here(own: Option<&Entry>, entry: &Entry, profile: &Profile) -> bool {
 }
 
 impl Compared {
-    fn new(
-        name: &RefName,
-        stored: Option<entries::Stored>,
-        here: &Entries,
-        profile: &Profile,
-    ) -> Self {
+    fn new(name: &RefName, stored: Option<Stored>, here: &Entries, profile: &Profile) -> Self {
         let version = stored.as_ref().map(|stored| stored.version);
         let there = stored.map(|stored| stored.entries).unwrap_or_default();
         let is_whole = |entry: &Entry| entry.state(profile) == State::Complete;
@@ -226,12 +223,13 @@ pub(super) fn lookup(
     let reader = Reader::new(&store)?;
     let mut found: Vec<Found> = keys.iter().map(|key| Found::missing(key)).collect();
     for name in refs {
-        let Some(mut stored) = entries::of_ref(&reader, name, profile)? else {
+        let Some(mut stored) = of_ref::read(&reader, name, profile)? else {
             context
                 .out
                 .note(format_args!("note: {name}: is not there yet"));
             continue;
         };
+        of_ref::look_for_lost(&mut stored, (&reader, name), profile)?;
         let wanted = || keys.iter().zip(&found).filter(|(_, line)| !line.hit);
         let wanted: Vec<&OsString> = wanted().map(|(key, _)| *key).collect();
         let hits = hits(&mut stored.entries, &wanted, &reader, profile)?;
@@ -288,7 +286,7 @@ fn hits(
             return Ok(hits);
         }
         // A key may mean another entry if this one is truncated.
-        entries::look_into(stored, reader, profile, |path, _| new.contains(path))?;
+        of_ref::look_into(stored, reader, profile, |path, _| new.contains(path))?;
         looked_into.extend(new);
     }
 }

@@ -4,6 +4,7 @@ mod clean;
 mod cut;
 mod entries;
 mod look;
+mod of_ref;
 pub(crate) mod of_run;
 mod pattern;
 mod place;

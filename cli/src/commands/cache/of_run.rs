@@ -345,6 +345,12 @@ impl One {
         let before = self.complete()?;
         let report = pull::pull(reader, (&self.dir, &self.pull), &self.profile, false)?;
         report.tell(context);
+        if let Err(error) = report.outcome() {
+            context.out.warning(format_args!(
+                "warning: compile cache {}: {error}",
+                self.dir.display()
+            ));
+        }
         Ok((report.pulled > 0).then_some(before))
     }
 

@@ -1,5 +1,6 @@
 //! `store cache pull`: copies entries that are complete in a ref and missing here.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
@@ -17,7 +18,7 @@ use super::entries::{self, Entries, Entry, State};
 use super::place::{self, Placed, Stage};
 use super::profile::Profile;
 use super::repair::TEXT_BYTES_MAX;
-use super::{Named, Refused};
+use super::{Named, Refused, of_ref};
 use crate::config;
 use crate::context::Context;
 use crate::host::planted;
@@ -41,6 +42,9 @@ pub(super) struct PullReport {
     skipped: Vec<Named>,
     /// Entries that are not complete in their refs.
     refused: Vec<Refused>,
+    /// Those of them that are not here, and whose bytes the store has lost.
+    #[serde(skip)]
+    lost: BTreeSet<Vec<u8>>,
     secs: f64,
 }
 
@@ -84,13 +88,15 @@ pub(super) fn pull(
         bytes: 0,
         skipped: Vec::new(),
         refused: Vec::new(),
+        lost: BTreeSet::new(),
         secs: 0.0,
     };
     for name in refs {
-        let mut stored = entries::of_ref(reader, name, profile)?;
+        let mut stored = of_ref::read(reader, name, profile)?;
         if let Some(stored) = stored.as_mut().filter(|_| dry_run) {
-            // A real pull checks the entries after the download.
-            entries::look_into(&mut stored.entries, reader, profile, |path, _| {
+            // A real pull checks the entries after the download, and looks for lost ones when it fails.
+            of_ref::look_for_lost(stored, (reader, name), profile)?;
+            of_ref::look_into(&mut stored.entries, reader, profile, |path, _| {
                 !here.get(path).as_ref().is_some_and(is_complete)
             })?;
         }
@@ -103,9 +109,9 @@ pub(super) fn pull(
             let mut wanted = report.choose(&stored.entries, &here, (root, name), profile);
             let spec = format!("{name}@{}", stored.version).parse()?;
             if !wanted.is_empty() && !dry_run {
-                let cut = bring(reader.store(), &spec, (root, &wanted), profile, &mut report)?;
+                let kept_out = bring(reader.store(), &spec, (root, &wanted), profile, &mut report)?;
                 // Another ref may have the whole entry.
-                wanted.retain(|path, _| !cut.contains(path));
+                wanted.retain(|path, _| !kept_out.contains(path));
             } else {
                 report.pulled += wanted.len() as u64;
                 report.bytes += wanted.values().map(Entry::bytes).sum::<u64>();
@@ -115,6 +121,7 @@ pub(super) fn pull(
         }
         report.sources.push(source);
     }
+    (report.lost).retain(|path| !here.get(path).as_ref().is_some_and(is_complete));
     report.secs = began.elapsed().as_secs_f64();
     Ok(report)
 }
@@ -133,7 +140,11 @@ impl PullReport {
             let own = here.get(path);
             let is_here = own.is_some_and(|own| own.state(profile) == State::Complete);
             let state = entry.state(profile);
-            if state != State::Complete {
+            if state == State::Lost {
+                if !is_here {
+                    self.lose(path, name);
+                }
+            } else if state != State::Complete {
                 self.refused.push(Refused::new(path, state, Some(name)));
             } else if own.is_some_and(|own| place::is_in_work(root, path, own, profile)) {
                 self.skip(path);
@@ -144,6 +155,24 @@ impl PullReport {
         wanted
     }
 
+    fn lose(&mut self, path: &[u8], name: &RefName) {
+        self.refused
+            .push(Refused::new(path, State::Lost, Some(name)));
+        self.lost.insert(path.to_vec());
+    }
+
+    /// Fails if the store has lost entries that are not here.
+    pub(super) fn outcome(&self) -> Result<()> {
+        match self.lost.len() as u64 {
+            0 => Ok(()),
+            count => Err(Error::partial(format!(
+                "{} cannot be pulled: the store has lost their bytes",
+                human::counted(count, "entry")
+            ))
+            .hint("push them from a cache that has them: that stores them again")),
+        }
+    }
+
     fn skip(&mut self, path: &[u8]) {
         let known = self.skipped.iter().any(|known| known.is(path));
         if !known {
@@ -152,15 +181,15 @@ impl PullReport {
     }
 }
 
-/// Copies entries of a version into a temporary directory, then moves each to its place. Returns the truncated ones.
+/// Copies entries of a version into a temporary directory, then moves each to its place. Returns those that are truncated
+/// or lost.
 fn bring(
     store: &Store,
     spec: &RefSpec,
     (root, wanted): (&Path, &Entries),
     profile: &Profile,
     report: &mut PullReport,
-) -> Result<Vec<Vec<u8>>> {
-    let mut cut = Vec::new();
+) -> Result<BTreeSet<Vec<u8>>> {
     let stage = Stage::new(root)?;
     let built = stage.path().join("entries");
     let mut request = GetRequest::new(spec.clone(), &built);
@@ -169,15 +198,25 @@ fn bring(
         .map(|path| format!("/{}", Globs::escape(&path)))
         .collect();
     request.precious = config::precious();
-    let got = get(store, &request, &Unwatched)?;
-    report.bytes += got.bytes;
+    let mut kept_out = match get(store, &request, &Unwatched) {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            bring_singly(store, spec, (&built, wanted), report)?
+        }
+        got => {
+            report.bytes += got?.bytes;
+            BTreeSet::new()
+        }
+    };
     for (path, entry) in wanted {
+        if kept_out.contains(path) {
+            continue;
+        }
         let from = built.join(OsStr::from_bytes(path));
         // Entries of a ref are not checked for truncated files before they are copied.
         if entries::one(&built, path, profile)?.is_some_and(|entry| entry.is_cut()) {
             let refused = Refused::new(path, State::Incomplete, Some(&spec.name));
             report.refused.push(refused);
-            cut.push(path.clone());
+            kept_out.insert(path.clone());
             continue;
         }
         arrive(root, &from, entry, profile)?;
@@ -191,7 +230,35 @@ fn bring(
             Placed::InWork => report.skip(path),
         }
     }
-    Ok(cut)
+    Ok(kept_out)
+}
+
+/// Copies each entry by itself, since the store has lost something of them. Returns the lost ones.
+fn bring_singly(
+    store: &Store,
+    spec: &RefSpec,
+    (built, wanted): (&Path, &Entries),
+    report: &mut PullReport,
+) -> Result<BTreeSet<Vec<u8>>> {
+    let mut lost = BTreeSet::new();
+    for path in wanted.keys() {
+        let to = built.join(OsStr::from_bytes(path));
+        store::make_directories(to.parent().unwrap_or(built))?;
+        let of_entry = RefSpec {
+            path: path.clone(),
+            ..spec.clone()
+        };
+        let mut request = GetRequest::new(of_entry, &to);
+        request.precious = config::precious();
+        match get(store, &request, &Unwatched) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                report.lose(path, &spec.name);
+                lost.insert(path.clone());
+            }
+            got => report.bytes += got?.bytes,
+        }
+    }
+    Ok(lost)
 }
 
 /// Repairs the texts of a copied entry and keeps their times.
@@ -232,7 +299,7 @@ pub(super) fn run(
     report.tell(context);
     context.out.report(&report)?;
     match report.sources.iter().any(|source| source.version.is_some()) {
-        true => Ok(()),
+        true => report.outcome(),
         false => {
             let all: Vec<&str> = refs.iter().map(RefName::as_str).collect();
             Err(Error::new(

@@ -14,7 +14,8 @@ use store::{
 };
 
 use self::staged::Staged;
-use super::entries::{self, Entries, Entry, State, Stored};
+use super::entries::{self, Entries, Entry, State};
+use super::of_ref::{self, Stored};
 use super::profile::Profile;
 use super::stray::{self, Strays};
 use super::{Named, Refused};
@@ -36,6 +37,9 @@ pub(super) struct PushReport {
     pub(super) pushed: u64,
     /// Entries that the ref already has.
     same: u64,
+    /// Entries that the ref has, whose bytes the store had lost: they are stored again.
+    #[serde(skip_serializing_if = "is_zero")]
+    healed: u64,
     /// Entries whose key has a different entry in the ref.
     conflicts: Vec<Named>,
     /// Entries that are not complete here.
@@ -77,9 +81,10 @@ pub(super) fn push(
     let root = &store::canonical(root)?;
     let here = entries::of_dir(root, profile)?;
     let reader = Reader::new(store)?;
-    let stored = entries::of_ref(&reader, target, profile)?;
-    if let Some(stored) = &stored {
+    let mut stored = of_ref::read(&reader, target, profile)?;
+    if let Some(stored) = &mut stored {
         check_kind(stored, (&reader, target), profile, how)?;
+        of_ref::look_for_lost(stored, (&reader, target), profile)?;
     }
     let mut report = PushReport {
         profile: profile.name.clone(),
@@ -88,6 +93,7 @@ pub(super) fn push(
         version: stored.as_ref().map(|stored| stored.version),
         pushed: 0,
         same: 0,
+        healed: 0,
         conflicts: Vec::new(),
         refused: Vec::new(),
         no_entry: None,
@@ -101,7 +107,7 @@ pub(super) fn push(
     let mut stored = stored.map(|stored| stored.entries).unwrap_or_default();
     let mut new = report.choose(&here, &stored, profile);
     // An entry that is truncated in the ref is replaced by a complete one.
-    entries::look_into(&mut stored, &reader, profile, |path, _| {
+    of_ref::look_into(&mut stored, &reader, profile, |path, _| {
         new.contains_key(path)
     })?;
     // An attempt is repeated only if an entry was changed meanwhile, and without that entry. So the loop ends.
@@ -152,7 +158,7 @@ fn check_kind(
     }
     for other in Profile::shipped().filter(|_| !how.is_unnamed) {
         let other = other?;
-        if entries::of_ref(reader, target, &other)?.is_some_and(|stored| stored.has_any(&other)) {
+        if of_ref::read(reader, target, &other)?.is_some_and(|stored| stored.has_any(&other)) {
             return Ok(());
         }
     }
@@ -176,7 +182,7 @@ impl PushReport {
             let is_same = |known: &Entry| shape.is_some_and(|shape| entry.looks_like(known, shape));
             if state != State::Complete {
                 self.refused.push(Refused::new(path, state, None));
-            } else if known.is_some_and(is_same) {
+            } else if known.is_some_and(|known| !known.is_lost && is_same(known)) {
                 self.same += 1;
             } else {
                 new.insert(path.clone(), entry.clone());
@@ -233,12 +239,14 @@ impl PushReport {
         self.conflicts = clashes.map(|clash| Named::new(&clash.path)).collect();
         let kept_out = self.conflicts.len() as u64;
         let staged_count = staged.entries.len() as u64;
+        let lost = staged.entries.keys().filter_map(|path| stored.get(path));
+        self.healed = lost.filter(|entry| entry.is_lost).count() as u64;
         let known = match done.unchanged {
-            true => staged_count,
+            true => staged_count - self.healed,
             false => known(&staged.entries, stored, profile).max(kept_out),
         };
         self.same += known.saturating_sub(kept_out);
-        self.pushed = staged_count.saturating_sub(known);
+        self.pushed = staged_count.saturating_sub(known + self.healed);
         let notes = done
             .notes
             .iter()
@@ -294,4 +302,12 @@ pub(super) fn pushed(
     let mut report = push(&store, (root, target), profile, how)?;
     report.no_entry = Some(stray::of_dir(root, profile, &|_, _| false)?);
     Ok(report)
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }

@@ -12,6 +12,7 @@ use store::{Error, Reader, RefName, RefSpec, Result};
 
 use super::entries::{self, Entries, Entry, State};
 use super::look::is_meant;
+use super::of_ref;
 use super::profile::Profile;
 use super::repair::TEXT_BYTES_MAX;
 use crate::context::Context;
@@ -123,15 +124,16 @@ pub(super) fn run(
     }
     if let Some(reader) = &reader {
         for name in refs {
-            let Some(mut stored) = entries::of_ref(reader, name, profile)? else {
+            let Some(mut stored) = of_ref::read(reader, name, profile)? else {
                 context
                     .out
                     .note(format_args!("note: {name}: is not there yet"));
                 continue;
             };
+            of_ref::look_for_lost(&mut stored, (reader, name), profile)?;
             let spec = format!("{name}@{}", stored.version).parse()?;
             let is_asked = |path: &[u8], _: &Entry| is_meant(path, key);
-            entries::look_into(&mut stored.entries, reader, profile, is_asked)?;
+            of_ref::look_into(&mut stored.entries, reader, profile, is_asked)?;
             sources.push((Source::Ref(reader, spec), stored.entries));
         }
     }

@@ -61,6 +61,13 @@ impl fmt::Display for PushReport {
             human::counted(self.pushed, "entry"),
             human::count(self.same)
         )?;
+        if self.healed > 0 {
+            write!(
+                out,
+                ", {} stored again, whose bytes were lost",
+                human::count(self.healed)
+            )?;
+        }
         let mut refused: BTreeMap<&str, u64> = BTreeMap::new();
         for one in &self.refused {
             *refused.entry(one.state.word()).or_default() += 1;

@@ -1,0 +1,155 @@
+//! The entries of a ref: what they are, whether they are complete, and which of them the store has lost.
+//!
+//! A lost entry is no hit, a pull brings the others, and a push of the same entry stores it again.
+
+use store::check;
+use store::inspect::{self, ListOptions};
+use store::{Error, Node, Reader, RefName, RefSpec, Result, Root};
+
+use super::entries::{self, Entries, Entry, Part, State, Thing};
+use super::profile::Profile;
+use crate::ui::names;
+
+/// How many entries are read at once.
+const READERS: usize = 16;
+
+/// The newest version of a ref: its number and its entries.
+pub(super) struct Stored {
+    pub(super) version: u64,
+    /// Whether the tree has nothing in it.
+    pub(super) is_empty: bool,
+    pub(super) entries: Entries,
+}
+
+impl Stored {
+    /// Whether it has an entry that is complete by names and sizes, or lost.
+    pub(super) fn has_any(&self, profile: &Profile) -> bool {
+        let mut all = self.entries.values();
+        all.any(|entry| matches!(entry.state(profile), State::Complete | State::Lost))
+    }
+}
+
+/// Reads the entries of a ref from its tree; `None` if the ref does not exist. A ref that is a file is invalid input.
+pub(super) fn read(
+    reader: &Reader<'_>,
+    name: &RefName,
+    profile: &Profile,
+) -> Result<Option<Stored>> {
+    let Ok((version, found)) = reader.view().state.version(name, None) else {
+        return Ok(None);
+    };
+    let Root::Tree { totals, .. } = &found.root else {
+        return Err(Error::invalid(format!(
+            "{name}@{version}: is a file, expected the directory of a compile cache"
+        ))
+        .hint("name a ref of a compile cache"));
+    };
+    let spec: RefSpec = format!("{name}@{version}").parse()?;
+    let options = ListOptions {
+        recursive: true,
+        times: true,
+        lost: true,
+    };
+    let (mut entries, mut lost) = (Entries::new(), Vec::new());
+    inspect::ls(reader, &spec, options, &mut |listed| {
+        let (thing, content) = match listed.node {
+            Node::Tree { content, .. } => (Thing::Dir, Some(content)),
+            Node::File { content, .. } => (
+                Thing::File {
+                    bytes: content.size,
+                },
+                Some(content),
+            ),
+            Node::Symlink { target } => {
+                // A relative link stays inside the tree. Its target is not looked up; it counts as one byte.
+                let bytes = (!target.starts_with(b"/")).then_some(1);
+                (Thing::Link { target, bytes }, None)
+            }
+        };
+        if listed.is_lost {
+            lost.push(listed.path.clone());
+        }
+        let time = listed.time.map(|time| (time.secs, i64::from(time.nanos)));
+        entries::add(
+            &mut entries,
+            profile,
+            &listed.path,
+            Part { thing, time },
+            content,
+        );
+        Ok(())
+    })?;
+    for path in lost {
+        mark(&mut entries, &path, profile).map_err(|error| error.within(spec.to_string()))?;
+    }
+    let is_empty = totals.entries == 0;
+    Ok(Some(Stored {
+        version,
+        is_empty,
+        entries,
+    }))
+}
+
+/// Calls [`Entry::look_into`] for the entries that seem complete by names and sizes and that `is_asked` selects. Each is a
+/// request to a bucket, so several are read at once.
+pub(super) fn look_into(
+    entries: &mut Entries,
+    reader: &Reader<'_>,
+    profile: &Profile,
+    is_asked: impl Fn(&[u8], &Entry) -> bool,
+) -> Result<()> {
+    let asked = entries
+        .iter_mut()
+        .filter(|(path, entry)| entry.state(profile) == State::Complete && is_asked(path, entry));
+    let mut asked: Vec<&mut Entry> = asked.map(|(_, entry)| entry).collect();
+    let share = asked.len().div_ceil(READERS).max(1);
+    std::thread::scope(|scope| {
+        let parts = asked.chunks_mut(share).map(|part| {
+            scope.spawn(move || {
+                let mut part = part.iter_mut();
+                part.try_for_each(|entry| entry.look_into(reader, profile))
+            })
+        });
+        let reading: Vec<_> = parts.collect();
+        reading.into_iter().try_for_each(|part| {
+            part.join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
+}
+
+/// Marks the entries that cannot be read. Returns how many there are.
+pub(super) fn look_for_lost(
+    stored: &mut Stored,
+    (reader, name): (&Reader<'_>, &RefName),
+    profile: &Profile,
+) -> Result<usize> {
+    let spec = format!("{name}@{}", stored.version).parse()?;
+    for path in check::lost(reader, &spec)? {
+        mark(&mut stored.entries, &path, profile)
+            .map_err(|error| error.within(format!("{name}@{}", stored.version)))?;
+    }
+    let lost = stored.entries.values().filter(|entry| entry.is_lost);
+    Ok(lost.count())
+}
+
+/// Marks the entry that a lost path belongs to. What belongs to none is left alone; an error, if it is a directory of
+/// entries.
+fn mark(entries: &mut Entries, path: &[u8], profile: &Profile) -> Result<()> {
+    let all: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+    for depth in 1..=all.len() {
+        let own = all.get(..depth).unwrap_or_default().join(&b'/');
+        if let Some(entry) = entries.get_mut(&own) {
+            entry.is_lost = true;
+            return Ok(());
+        }
+    }
+    match path.is_empty() || profile.may_lead_to(&all) {
+        true => Err(Error::corrupt(format!(
+            "the directory {} is lost, so that its entries are not known",
+            names::shown(path)
+        ))
+        .hint("run `store verify` to see what is hit")),
+        false => Ok(()),
+    }
+}
