@@ -1,6 +1,7 @@
 //! Compile caches with truncated or changing files: an incomplete entry never becomes the first of its key.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -250,4 +251,17 @@ fn own_profiles_say_where_lengths_are_or_nothing() {
         wrong.stderr.contains("lengths: expected places up to 4088"),
         "{wrong}"
     );
+}
+
+#[test]
+fn an_entry_with_a_link_that_leads_nowhere_keeps_no_other_one_back() {
+    let env = environment!();
+    let here = env.path("here");
+    module(&here, "1+a", 1);
+    symlink("/nowhere", module(&here, "2+b", 2).join("model.hlo")).unwrap();
+    let pushed = neff(&env, &["push", "here", PROJECT], 0);
+    assert_eq!(pushed["pushed"], 1, "{pushed}");
+    let refused = pushed["refused"].as_array().unwrap();
+    assert_eq!(refused.len(), 1, "{pushed}");
+    assert_eq!(refused[0]["state"], "incomplete", "{pushed}");
 }

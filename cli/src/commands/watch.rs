@@ -48,8 +48,9 @@ const NAP: Duration = Duration::from_millis(50);
 /// read is not published, and is looked at again. If a marker is older than another file of its checkpoint, as when a
 /// rewrite was broken off, the checkpoint is not published until there is a newer marker or --settled is over. Other ranks
 /// of transformers may write after the marker, so it must stand still for 5 seconds. If a published checkpoint is written
-/// again in place, it counts when all of its files were written, or when nothing has changed for --settled, or 5 minutes. A
-/// checkpoint without files is never published.
+/// again in place, it counts when all of its files were written, or when nothing has changed for --settled, or 5 minutes. So
+/// does a new one whose files came after its marker with older times, as by `rsync -a`. A checkpoint without files is
+/// never published.
 ///
 /// Each checkpoint becomes a version once, even if its content is that of the one before. A checkpoint whose times
 /// alone changed does not become a version again, even if its version was dropped, also while no watch ran. A

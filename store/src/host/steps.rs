@@ -264,7 +264,9 @@ impl Steps {
             _ => self.rule.quiet,
         };
         let whole = settled.unwrap_or(self.rule.rewritten);
-        let wanted = left.map_or(wanted, |_| wanted.max(whole));
+        let copied = self.copied_after(step, mark);
+        let is_long = left.is_some() || copied.is_some();
+        let wanted = wanted.max(if is_long { whole } else { wanted });
         let is_still = |span| self.is_still(step, (since, now), span);
         match older {
             Some(older) if settled.is_none() => return Some(older),
@@ -275,7 +277,7 @@ impl Steps {
                     file: file.to_vec(),
                     span: wanted,
                 });
-                let usual = if is_late {
+                let usual = if is_late || copied.is_some() {
                     NotYet::Late
                 } else {
                     NotYet::Written
@@ -285,6 +287,9 @@ impl Steps {
         }
         if step.files.is_empty() {
             return Some(NotYet::Empty);
+        }
+        if let (Some((mark, file)), None) = (copied.zip(step.broken_off()), settled) {
+            return Some(NotYet::Older { mark, file });
         }
         let is_new = !self.ages.contains_key(&step.name);
         match mark.filter(|_| is_new && step.is_marker_alone()) {
@@ -361,6 +366,15 @@ impl Steps {
         self.is_later(step.moved, touched).then(|| NotYet::Thinned {
             mark: mark.path.clone(),
         })
+    }
+
+    /// The marker of a new step, if files came after it with older times: whoever copies a step may copy the marker
+    /// first, and not be done.
+    fn copied_after(&self, step: &Step, mark: Option<&Mark>) -> Option<PathBuf> {
+        let mark = mark.filter(|mark| mark.comes_last && !self.ages.contains_key(&step.name))?;
+        let marked = Stat::of_path(&mark.path).ok()?.ctime;
+        let is_copied = step.is_copied_after(marked, |late, early| self.is_later(late, early));
+        is_copied.then(|| mark.path.clone())
     }
 
     /// Makes the next look read all steps, even if their directories and markers have not changed.

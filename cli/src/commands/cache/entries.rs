@@ -207,6 +207,12 @@ impl Entry {
         parts.filter(|(path, part)| !part.is_dir() && !shape.is_volatile(path))
     }
 
+    /// Whether a link of the entry leads nowhere, so that what it stands for cannot leave the host. For those of a directory.
+    pub(super) fn has_dangling(&self, shape: &Shape) -> bool {
+        let mut files = self.files(shape);
+        files.any(|(_, part)| matches!(part.thing, Thing::Link { bytes: None, .. }))
+    }
+
     /// Whether a file of the entry is truncated.
     pub(super) fn is_cut(&self) -> bool {
         !self.cut.is_empty()

@@ -112,9 +112,18 @@ pub(super) fn push(
     })?;
     // An attempt is repeated only if an entry was changed meanwhile, and without that entry. So the loop ends.
     while !new.is_empty() {
-        let staged = Staged::new(root, new.clone(), profile)?;
-        let done = report.insert(store, &staged, (root, &stored, profile), how);
         let before = new.len();
+        let staged = match Staged::new(root, new.clone(), profile) {
+            Ok(staged) => staged,
+            Err(error) => {
+                new.retain(|path, entry| report.is_still(root, (path, entry), profile));
+                if new.len() < before {
+                    continue;
+                }
+                return Err(error);
+            }
+        };
+        let done = report.insert(store, &staged, (root, &stored, profile), how);
         if done.is_err() {
             new.retain(|path, entry| report.is_still(root, (path, entry), profile));
         }
@@ -182,6 +191,9 @@ impl PushReport {
             let is_same = |known: &Entry| shape.is_some_and(|shape| entry.looks_like(known, shape));
             if state != State::Complete {
                 self.refused.push(Refused::new(path, state, None));
+            } else if shape.is_some_and(|shape| entry.has_dangling(shape)) {
+                let refused = Refused::new(path, State::Incomplete, None);
+                self.refused.push(refused);
             } else if known.is_some_and(|known| !known.is_lost && is_same(known)) {
                 self.same += 1;
             } else {

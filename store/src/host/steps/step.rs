@@ -202,6 +202,24 @@ impl Step {
         own.map(|file| file.written.min(file.changed)).max()
     }
 
+    /// Whether a file that only the marker's writer writes came after the marker, which came at `marked`, with an older
+    /// time of writing.
+    pub(super) fn is_copied_after(
+        &self,
+        marked: Time,
+        is_later: impl Fn(Time, Time) -> bool,
+    ) -> bool {
+        let mut own = self.files.iter().filter(|file| !file.is_of_ranks);
+        own.any(|file| is_later(file.changed, marked) && is_later(file.changed, file.written))
+    }
+
+    /// A file that rsync broke off and kept: it sets such a file's time to the epoch.
+    pub(super) fn broken_off(&self) -> Option<Vec<u8>> {
+        let mut files = self.files.iter();
+        let broken_off = files.find(|file| file.written == Time::default())?;
+        Some(broken_off.name.clone())
+    }
+
     /// When anything about it last changed, by the times that nobody can set for its files.
     pub(super) fn changed(&self) -> Time {
         self.touched.max(self.moved)

@@ -392,3 +392,35 @@ fn a_step_that_rests_is_found_again_and_one_that_was_written_anew_is_another() {
 
 /// What is written again, and what comes late.
 mod again;
+
+/// A copy that keeps times, with the marker first: nothing says whether it is over.
+#[test]
+fn a_step_that_is_copied_behind_its_marker_stands_still_for_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("step/w");
+    write(&dir.path().join("step/.metadata"), PICKLE);
+    age(&dir.path().join("step/.metadata"), 100);
+    std::thread::sleep(Duration::from_millis(100));
+    write(&file, "w");
+    age(&file, 200);
+    let rule = StepRule {
+        quiet: Duration::from_millis(50),
+        rewritten: at(300),
+        ..StepRule::default()
+    };
+    let mut steps = Steps::new(dir.path(), rule.clone());
+    for now in [0, 100, 299] {
+        assert!(steps.look(at(now)).unwrap().finished.is_empty(), "{now}");
+    }
+    assert_eq!(steps.look(at(300)).unwrap().finished.len(), 1);
+    // What rsync keeps of a file when it is broken off.
+    let epoch = std::time::SystemTime::UNIX_EPOCH;
+    let opened = fs::File::options().append(true).open(&file).unwrap();
+    opened.set_modified(epoch).unwrap();
+    assert!(finished(dir.path(), rule.clone()).is_empty());
+    let settled = StepRule {
+        settled: Some(at(500)),
+        ..rule
+    };
+    assert_eq!(finished(dir.path(), settled), ["step"]);
+}
