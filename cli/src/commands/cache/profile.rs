@@ -144,6 +144,15 @@ impl Profile {
         if profile.entry.is_empty() {
             return Err(wrong(path, "entry: expected at least one [[entry]]"));
         }
+        // The working directory, or everything, is no cache: `clean` deletes in it.
+        let is_place = |place: &String| {
+            let mut below = [place.strip_prefix("~/"), place.strip_prefix('/')].into_iter();
+            below.any(|below| below.is_some_and(|below| !below.is_empty()))
+        };
+        if let Some(place) = profile.default.as_ref().filter(|place| !is_place(place)) {
+            let told = format!("default: expected a path below ~/ or /, found {place:?}");
+            return Err(wrong(path, &told));
+        }
         for (number, shape) in (1..).zip(&profile.entry) {
             if !shape.beside.is_empty() && !shape.file {
                 let told = "beside: is for entries that are a file (file = true)";
@@ -153,6 +162,10 @@ impl Profile {
             if lengths.any(|at| *at > HEAD_BYTES_MAX - 8) {
                 let most = HEAD_BYTES_MAX - 8;
                 let told = format!("lengths: expected places up to {most}");
+                return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
+            }
+            if shape.needs.iter().any(|need| need.files.is_empty()) {
+                let told = "needs: expected at least one name in `files`";
                 return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
             }
             if !shape.path.is_plain() {
@@ -322,6 +335,14 @@ mod tests {
             (
                 format!("{entry}path = \"a\"\nneed = []\n"),
                 "line 4, need: unknown field `need`",
+            ),
+            (
+                format!("default = \".\"\n{entry}path = \"a\"\n"),
+                "default: expected a path below ~/ or /, found \".\"",
+            ),
+            (
+                format!("{entry}path = \"a\"\nneeds = [{{ files = [], bytes = 0 }}]\n"),
+                "[[entry]] number 1: needs: expected at least one name in `files`",
             ),
             (
                 format!("{entry}path = \"a/**\"\n"),
