@@ -213,10 +213,10 @@ impl Step {
         own.any(|file| is_later(file.changed, marked) && is_later(file.changed, file.written))
     }
 
-    /// A file that rsync broke off and kept: it sets such a file's time to the epoch.
+    /// A file that rsync broke off and kept: it sets the seconds of such a file's time to 0.
     pub(super) fn broken_off(&self) -> Option<Vec<u8>> {
         let mut files = self.files.iter();
-        let broken_off = files.find(|file| file.written == Time::default())?;
+        let broken_off = files.find(|file| file.written.secs == 0)?;
         Some(broken_off.name.clone())
     }
 
