@@ -6,6 +6,7 @@ mod bundles;
 mod bundles_killed;
 mod cache;
 mod cache_cut;
+mod cache_frames;
 mod cache_hosts;
 mod cache_lost;
 mod cache_profiles;

@@ -13,7 +13,9 @@ pub(super) fn both(request: &PutRequest, path: &[u8], ours: &Node, theirs: &Node
         return Both::AsMerged;
     }
     match (request.entries.get(path), ours, theirs) {
-        (Some(Some(unwanted)), _, Node::Tree { content, .. }) if content == unwanted => {
+        (Some(Some(unwanted)), _, Node::Tree { content, .. } | Node::File { content, .. })
+            if content == unwanted =>
+        {
             Both::OursInstead
         }
         (None, Node::Tree { .. }, Node::Tree { .. }) => Both::AsMerged,

@@ -89,7 +89,7 @@ pub enum Onto {
     Insert,
 }
 
-/// The paths of the entries to insert. An existing entry is replaced only if it is exactly this tree.
+/// The paths of the entries to insert. An existing entry is replaced only if it is exactly this tree or file.
 pub type Entries = BTreeMap<Vec<u8>, Option<Content>>;
 
 /// What a directory was made from.

@@ -10,7 +10,8 @@ use std::time::SystemTime;
 use serde::Serialize;
 use store::{Error, Result};
 
-use super::entries::{self, State};
+use super::entries::{Look, State};
+use super::of_dir;
 use super::profile::Profile;
 use super::{Named, Refused, place};
 use crate::context::Context;
@@ -50,7 +51,7 @@ pub(super) fn run(given: &Path, profile: &Profile, dry_run: bool, context: &Cont
         no_entry: Vec::new(),
         leftovers: 0,
     };
-    for (path, _) in entries::of_dir(root, profile)? {
+    for (path, _) in of_dir::read(root, profile)? {
         report.entry(root, &path, profile)?;
     }
     for left in place::left(root) {
@@ -64,7 +65,7 @@ pub(super) fn run(given: &Path, profile: &Profile, dry_run: bool, context: &Cont
 
 impl Report {
     fn entry(&mut self, root: &Path, path: &[u8], profile: &Profile) -> Result<()> {
-        let Some(entry) = entries::one(root, path, profile)? else {
+        let Some(entry) = of_dir::one(root, path, profile, Look::Whole)? else {
             return Ok(());
         };
         let state = entry.state(profile);

@@ -4,16 +4,18 @@
 //! Only the header is read.
 
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
 use store::{Content, Reader, Result};
 
-use super::profile::HEAD_BYTES_MAX;
+use super::repair::TEXT_BYTES_MAX;
 
 const NOATIME: i32 = OFlags::NOATIME.bits().cast_signed();
+/// A link may lead to a FIFO by now, which would wait for a writer.
+const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
 
 /// Whether a file is shorter than the lengths that it states at these offsets. Returns false for an unreadable file;
 /// its reader reports the error.
@@ -31,12 +33,21 @@ pub(super) fn is_cut(path: &Path, lengths: &[u64]) -> bool {
 }
 
 /// Opens a file without changing its access time, if that is allowed: access times show what a job has read.
-fn open_unseen(path: &Path) -> std::io::Result<File> {
-    let unseen = File::options().read(true).custom_flags(NOATIME).open(path);
-    match unseen {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => File::open(path),
+pub(super) fn open_unseen(path: &Path) -> std::io::Result<File> {
+    let open = |flags| File::options().read(true).custom_flags(flags).open(path);
+    match open(NOATIME | NONBLOCK) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => open(NONBLOCK),
         opened => opened,
     }
+}
+
+/// The bytes of a small file.
+pub(super) fn text(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_unseen(path)?
+        .take(TEXT_BYTES_MAX)
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The same for a file of `size` bytes whose first bytes are `begin`.
@@ -51,10 +62,10 @@ pub(super) fn is_cut_in(begin: &[u8], size: u64, lengths: &[u64]) -> bool {
     })
 }
 
-/// Reads at least the beginning of a file of a ref that contains all of its lengths.
-pub(super) fn beginning(reader: &Reader<'_>, content: &Content) -> Result<Vec<u8>> {
+/// Reads at least the first `bytes` of a file of a ref; all of it, if it is shorter.
+pub(super) fn beginning(reader: &Reader<'_>, content: &Content, bytes: u64) -> Result<Vec<u8>> {
     let mut begin = Vec::new();
-    let wanted = 0..content.size.min(HEAD_BYTES_MAX);
+    let wanted = 0..content.size.min(bytes);
     reader.chunks_in(content, &wanted, &mut |id, _, _| {
         begin.extend_from_slice(&reader.meta_chunk(&id)?);
         Ok(())

@@ -1,18 +1,29 @@
-//! The entries of a cache: their files, and whether they are complete. Reads those of a directory.
+//! The entries of a cache: their files, and whether they are complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::Metadata;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use store::{Content, Error, Reader, Result};
+use store::{Content, Reader, Result};
 
-use super::cut;
 use super::pattern::Pattern;
-use super::profile::{Profile, Shape};
+use super::profile::{HEAD_BYTES_MAX, Profile, Shape};
+use super::repair::{ROOT, TEXT_BYTES_MAX};
+use super::{cut, frame, group};
+
+/// The number of entries that are read at once: each may be a request to a bucket.
+const READERS: usize = 16;
+
+/// How closely files are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Headers, and small texts.
+    Quick,
+    /// Also compressed files, which are decoded to their ends.
+    Whole,
+}
 
 /// What is at a path of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,16 +53,16 @@ pub(super) struct Entry {
     pub(super) shape: usize,
     /// The parts by their paths in the entry. An entry that is a file has itself as a part, with the empty path.
     pub(super) parts: BTreeMap<Vec<u8>, Part>,
-    /// The entry's tree in the ref.
-    pub(super) tree: Option<Content>,
+    /// The entry's tree in the ref, or its file.
+    pub(super) content: Option<Content>,
     /// Whether the store has lost some of it. For entries of a ref.
     pub(super) is_lost: bool,
     /// A temporary file beside the entry shows that it is being written, or that its writer died.
     is_in_the_making: bool,
-    /// Truncated files. For entries of a ref, set only by [`Self::look_into`].
+    /// Files that are not whole. For entries of a ref, set only by [`Self::look_into`].
     cut: BTreeSet<Vec<u8>>,
-    /// For entries of a ref: the files that state their lengths.
-    heads: BTreeMap<Vec<u8>, Content>,
+    /// For entries of a ref: the files whose bytes show whether they are whole.
+    telling: BTreeMap<Vec<u8>, Content>,
 }
 
 /// Entries by their paths in the cache.
@@ -130,6 +141,19 @@ impl Shape {
     pub(super) fn is_lock(&self, path: &[u8]) -> bool {
         self.locks.iter().any(|pattern| pattern.matches(path))
     }
+
+    fn is_group(&self, path: &[u8]) -> bool {
+        self.groups.iter().any(|pattern| pattern.matches(path))
+    }
+
+    /// Whether the file at a path of the entry at `entry` is compressed.
+    fn is_frame(&self, path: &[u8], entry: &[u8]) -> bool {
+        // An entry that is a file has the empty path.
+        let own = entry.rsplit(|byte| *byte == b'/').next();
+        let path = if path.is_empty() { own } else { Some(path) };
+        let mut patterns = self.frames.iter();
+        path.is_some_and(|path| patterns.any(|pattern| pattern.matches(path)))
+    }
 }
 
 impl Entry {
@@ -139,20 +163,51 @@ impl Entry {
     }
 
     /// Sets the facts that names and sizes do not show.
-    fn look_closer(&mut self, root: &Path, path: &[u8], profile: &Profile) {
+    pub(super) fn look_closer(&mut self, root: &Path, path: &[u8], profile: &Profile) {
         let full = root.join(OsStr::from_bytes(path));
         let Some(shape) = profile.entry.get(self.shape) else {
             return;
         };
         self.is_in_the_making = !shape.beside(&full).is_empty();
-        let files = self.parts.keys();
-        let cut = files.filter(|file| {
+        let files = self.parts.iter().filter(|(_, part)| !part.is_dir());
+        let cut = files.filter(|(file, part)| {
             let place = full.join(OsStr::from_bytes(file));
-            shape
-                .lengths(file)
-                .any(|lengths| cut::is_cut(&place, lengths))
+            let is_text = shape.is_group(file) && part.bytes() <= TEXT_BYTES_MAX;
+            // Its reader reports an unreadable file.
+            let is_torn = || cut::text(&place).is_ok_and(|text| self.is_torn(file, &text));
+            let mut lengths = shape.lengths(file);
+            lengths.any(|lengths| cut::is_cut(&place, lengths)) || is_text && is_torn()
         });
-        self.cut = cut.cloned().collect();
+        self.cut = cut.map(|(file, _)| file.clone()).collect();
+    }
+
+    /// Finds compressed files that are not whole, of an entry of a directory. Decodes them.
+    pub(super) fn look_through(&mut self, root: &Path, path: &[u8], profile: &Profile) {
+        let full = root.join(OsStr::from_bytes(path));
+        let Some(shape) = profile.entry.get(self.shape) else {
+            return;
+        };
+        let files = self.parts.iter().filter(|(_, part)| !part.is_dir());
+        let broken = files.filter(|(file, _)| {
+            let place = match file.is_empty() {
+                true => full.clone(),
+                false => full.join(OsStr::from_bytes(file)),
+            };
+            shape.is_frame(file, path) && frame::is_broken(&place)
+        });
+        let broken: Vec<Vec<u8>> = broken.map(|(file, _)| file.clone()).collect();
+        self.cut.extend(broken);
+    }
+
+    /// Whether a group file is cut off, or names a file that is not beside it.
+    fn is_torn(&self, path: &[u8], text: &[u8]) -> bool {
+        let above = path.iter().rposition(|byte| *byte == b'/');
+        let above = path.get(..above.map_or(0, |at| at + 1)).unwrap_or_default();
+        let is_there = |name: &String| {
+            let part = self.parts.get(&[above, name.as_bytes()].concat());
+            part.is_some_and(|part| part.bytes() > 0)
+        };
+        !group::names(text, ROOT).is_some_and(|names| names.iter().all(is_there))
     }
 
     pub(super) fn state(&self, profile: &Profile) -> State {
@@ -166,7 +221,8 @@ impl Entry {
             return State::Incomplete;
         }
         if shape.file {
-            return match self.parts.values().any(|part| part.bytes() > 0) {
+            let is_whole = |part: &Part| part.bytes() > 0 && self.cut.is_empty();
+            return match self.parts.values().any(is_whole) {
                 true => State::Complete,
                 false => State::Incomplete,
             };
@@ -188,7 +244,9 @@ impl Entry {
                 .any(|(path, part)| part.bytes() > 0 && !shape.is_volatile(path)),
             false => needs.all(|need| need.files.iter().any(|file| has(file, need.bytes))),
         };
-        if is_complete {
+        let mut cut = self.cut.iter();
+        let is_torn = cut.any(|file| shape.is_group(file) || shape.is_frame(file, &[]));
+        if is_complete && !is_torn {
             return State::Complete;
         }
         let has_failed = |path: &Vec<u8>| shape.failed.iter().any(|failed| failed.matches(path));
@@ -213,23 +271,45 @@ impl Entry {
         files.any(|(_, part)| matches!(part.thing, Thing::Link { bytes: None, .. }))
     }
 
-    /// Whether a file of the entry is truncated.
+    /// Whether a file of the entry is not whole.
     pub(super) fn is_cut(&self) -> bool {
         !self.cut.is_empty()
     }
 
-    /// Finds truncated files of an entry of a ref. Reads the headers of the files that state their lengths.
-    pub(super) fn look_into(&mut self, reader: &Reader<'_>, profile: &Profile) -> Result<()> {
+    /// Finds files that are not whole, of an entry of a ref.
+    pub(super) fn look_into(
+        &mut self,
+        reader: &Reader<'_>,
+        (path, profile): (&[u8], &Profile),
+        look: Look,
+    ) -> Result<()> {
         let Some(shape) = profile.entry.get(self.shape) else {
             return Ok(());
         };
-        for (path, content) in &self.heads {
-            let begin = cut::beginning(reader, content)?;
-            let mut all = shape.lengths(path);
-            if all.any(|lengths| cut::is_cut_in(&begin, content.size, lengths)) {
-                self.cut.insert(path.clone());
+        let mut cut = BTreeSet::new();
+        for (file, content) in &self.telling {
+            let is_text = shape.is_group(file) && content.size <= TEXT_BYTES_MAX;
+            let bytes = if is_text {
+                TEXT_BYTES_MAX
+            } else {
+                HEAD_BYTES_MAX
+            };
+            let begin = || cut::beginning(reader, content, bytes);
+            let mut lengths = shape.lengths(file).peekable();
+            let mut is_cut = false;
+            if lengths.peek().is_some() || is_text {
+                let begin = begin()?;
+                is_cut = lengths.any(|lengths| cut::is_cut_in(&begin, content.size, lengths))
+                    || is_text && self.is_torn(file, &begin);
+            }
+            if look == Look::Whole && !is_cut && shape.is_frame(file, path) {
+                is_cut = frame::is_broken_in(reader, content)?;
+            }
+            if is_cut {
+                cut.insert(file.clone());
             }
         }
+        self.cut.append(&mut cut);
         Ok(())
     }
 
@@ -280,124 +360,60 @@ pub(super) fn add(
     let entry = found.entry(own.join(&b'/')).or_insert_with(|| Entry {
         shape: number,
         parts: BTreeMap::new(),
-        tree: None,
+        content: None,
         is_lost: false,
         is_in_the_making: false,
         cut: BTreeSet::new(),
-        heads: BTreeMap::new(),
+        telling: BTreeMap::new(),
     });
     let below = below.join(&b'/');
     let shape = profile.entry.get(number);
-    let tells = shape.is_some_and(|shape| shape.lengths(&below).next().is_some());
-    match (below.is_empty(), part.is_dir()) {
-        (true, true) => entry.tree = content,
-        _ => {
-            let head = content.filter(|_| tells);
-            entry.heads.extend(head.map(|head| (below.clone(), head)));
-            entry.parts.insert(below, part);
-        }
+    let tells = shape.is_some_and(|shape| {
+        let has_lengths = shape.lengths(&below).next().is_some();
+        has_lengths || shape.is_group(&below) || shape.is_frame(&below, path)
+    });
+    if below.is_empty() {
+        entry.content.clone_from(&content);
+    }
+    if !(below.is_empty() && part.is_dir()) {
+        let telling = content.filter(|_| tells && !part.is_dir());
+        let telling = telling.map(|content| (below.clone(), content));
+        entry.telling.extend(telling);
+        entry.parts.insert(below, part);
     }
 }
 
-/// Reads the entries of a directory; none if it is missing.
-pub(super) fn of_dir(root: &Path, profile: &Profile) -> Result<Entries> {
-    let mut entries = Entries::new();
-    walk(root, &mut Vec::new(), profile, &mut entries)?;
-    // This runs after the walk: an entry that was unfinished during the walk is finished by now, or still has its
-    // temporary file beside it.
-    for (path, entry) in &mut entries {
-        entry.look_closer(root, path, profile);
-    }
-    Ok(entries)
+/// The number of entries that seem complete.
+pub(super) fn complete(entries: &Entries, profile: &Profile) -> u64 {
+    let all = entries.values();
+    all.filter(|entry| entry.state(profile) == State::Complete)
+        .count() as u64
 }
 
-/// Reads one entry of a directory again.
-pub(super) fn one(root: &Path, path: &[u8], profile: &Profile) -> Result<Option<Entry>> {
-    let mut entries = Entries::new();
-    let full = root.join(OsStr::from_bytes(path));
-    match std::fs::symlink_metadata(&full) {
-        Err(error) if is_gone(&error) => return Ok(None),
-        Err(source) => return Err(Error::io("look at", &full, source)),
-        Ok(found) => look(root, path, &found, profile, &mut entries)?,
-    }
-    let mut entry = entries.remove(path);
-    if let Some(entry) = &mut entry {
-        entry.look_closer(root, path, profile);
-    }
-    Ok(entry)
-}
-
-fn walk(root: &Path, at: &mut Vec<u8>, profile: &Profile, found: &mut Entries) -> Result<()> {
-    let dir = root.join(OsStr::from_bytes(at));
-    let listed = match std::fs::read_dir(&dir) {
-        Ok(listed) => listed,
-        // Another process may clean the cache meanwhile.
-        Err(error) if is_gone(&error) => return Ok(()),
-        Err(source) => return Err(Error::io("read the directory", &dir, source)),
-    };
-    let length = at.len();
-    for file in listed {
-        let file = file.map_err(|source| Error::io("read the directory", &dir, source))?;
-        if !at.is_empty() {
-            at.push(b'/');
-        }
-        at.extend_from_slice(&file.file_name().into_vec());
-        let names: Vec<&[u8]> = at.split(|byte| *byte == b'/').collect();
-        if profile.may_lead_to(&names) {
-            match std::fs::symlink_metadata(file.path()) {
-                Err(error) if is_gone(&error) => {}
-                Err(source) => return Err(Error::io("look at", file.path(), source)),
-                Ok(stat) => look(root, &at.clone(), &stat, profile, found)?,
-            }
-        }
-        at.truncate(length);
-    }
-    Ok(())
-}
-
-fn look(
-    root: &Path,
-    path: &[u8],
-    stat: &Metadata,
+/// Calls `each` for the entries that seem complete and that `is_asked` selects, several at once.
+pub(super) fn each_asked(
+    entries: &mut Entries,
     profile: &Profile,
-    found: &mut Entries,
+    is_asked: impl Fn(&[u8], &Entry) -> bool,
+    each: impl Fn(&[u8], &mut Entry) -> Result<()> + Sync,
 ) -> Result<()> {
-    let full = root.join(OsStr::from_bytes(path));
-    let time = |stat: &Metadata| Some((stat.mtime(), stat.mtime_nsec()));
-    let part = if stat.is_dir() {
-        Part {
-            thing: Thing::Dir,
-            time: time(stat),
-        }
-    } else if stat.is_symlink() {
-        let target = std::fs::read_link(&full).map(PathBuf::into_os_string);
-        let behind = std::fs::metadata(&full).ok().filter(Metadata::is_file);
-        Part {
-            thing: Thing::Link {
-                target: target.unwrap_or_default().into_vec(),
-                bytes: behind.as_ref().map(Metadata::len),
-            },
-            time: behind.as_ref().and_then(time).or(Some((0, 0))),
-        }
-    } else if stat.is_file() {
-        Part {
-            thing: Thing::File { bytes: stat.len() },
-            time: time(stat),
-        }
-    } else {
-        return Ok(());
-    };
-    let is_dir = part.is_dir();
-    add(found, profile, path, part, None);
-    match is_dir {
-        true => walk(root, &mut path.to_vec(), profile, found),
-        false => Ok(()),
-    }
-}
-
-pub(super) fn is_gone(error: &std::io::Error) -> bool {
-    matches!(
-        error.kind(),
-        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
-    )
+    let asked = entries.iter_mut();
+    let mut asked: Vec<(&Vec<u8>, &mut Entry)> = asked
+        .filter(|(path, entry)| entry.state(profile) == State::Complete && is_asked(path, entry))
+        .collect();
+    let share = asked.len().div_ceil(READERS).max(1);
+    let each = &each;
+    std::thread::scope(|scope| {
+        let parts = asked.chunks_mut(share).map(|part| {
+            scope.spawn(move || {
+                let mut part = part.iter_mut();
+                part.try_for_each(|(path, entry)| each(path, entry))
+            })
+        });
+        let reading: Vec<_> = parts.collect();
+        reading.into_iter().try_for_each(|part| {
+            part.join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
 }

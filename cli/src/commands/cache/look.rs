@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use store::{Error, Reader, RefName, Result};
 
-use super::Named;
-use super::entries::{self, Entries, Entry, State};
+use super::entries::{Entries, Entry, Look, State};
 use super::of_ref::{self, Stored};
 use super::profile::Profile;
 use super::stray::{self, Strays};
+use super::{Named, of_dir};
 use crate::context::Context;
 use crate::ui::table::Side;
 use crate::ui::{human, names};
@@ -60,7 +60,8 @@ pub(super) fn status(
     profile: &Profile,
     context: &Context,
 ) -> Result<()> {
-    let here = entries::of_dir(root, profile)?;
+    let mut here = of_dir::read(root, profile)?;
+    of_dir::look_through(&mut here, root, profile, |_, _| true)?;
     let named = |state: State| -> Vec<Named> {
         let found = here
             .iter()
@@ -76,7 +77,8 @@ pub(super) fn status(
             if let Some(stored) = &mut stored {
                 of_ref::look_for_lost(stored, (&reader, name), profile)?;
                 // An entry that is the same here was checked here.
-                of_ref::look_into(&mut stored.entries, &reader, profile, |path, entry| {
+                let look = (&reader, Look::Quick);
+                of_ref::look_into(&mut stored.entries, look, profile, |path, entry| {
                     !is_as_here(here.get(path), entry, profile)
                 })?;
             }
@@ -286,7 +288,9 @@ fn hits(
             return Ok(hits);
         }
         // A key may mean another entry if this one is truncated.
-        of_ref::look_into(stored, reader, profile, |path, _| new.contains(path))?;
+        of_ref::look_into(stored, (reader, Look::Quick), profile, |path, _| {
+            new.contains(path)
+        })?;
         looked_into.extend(new);
     }
 }

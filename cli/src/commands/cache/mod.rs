@@ -3,7 +3,10 @@
 mod clean;
 mod cut;
 mod entries;
+mod frame;
+mod group;
 mod look;
+mod of_dir;
 mod of_ref;
 pub(crate) mod of_run;
 mod pattern;

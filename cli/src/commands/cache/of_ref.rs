@@ -6,12 +6,9 @@ use store::check;
 use store::inspect::{self, ListOptions};
 use store::{Error, Node, Reader, RefName, RefSpec, Result, Root};
 
-use super::entries::{self, Entries, Entry, Part, State, Thing};
+use super::entries::{self, Entries, Entry, Look, Part, State, Thing};
 use super::profile::Profile;
 use crate::ui::names;
-
-/// How many entries are read at once.
-const READERS: usize = 16;
 
 /// The newest version of a ref: its number and its entries.
 pub(super) struct Stored {
@@ -90,31 +87,15 @@ pub(super) fn read(
     }))
 }
 
-/// Calls [`Entry::look_into`] for the entries that seem complete by names and sizes and that `is_asked` selects. Each is a
-/// request to a bucket, so several are read at once.
+/// Calls [`Entry::look_into`] for the entries that seem complete by names and sizes and that `is_asked` selects.
 pub(super) fn look_into(
     entries: &mut Entries,
-    reader: &Reader<'_>,
+    (reader, look): (&Reader<'_>, Look),
     profile: &Profile,
     is_asked: impl Fn(&[u8], &Entry) -> bool,
 ) -> Result<()> {
-    let asked = entries
-        .iter_mut()
-        .filter(|(path, entry)| entry.state(profile) == State::Complete && is_asked(path, entry));
-    let mut asked: Vec<&mut Entry> = asked.map(|(_, entry)| entry).collect();
-    let share = asked.len().div_ceil(READERS).max(1);
-    std::thread::scope(|scope| {
-        let parts = asked.chunks_mut(share).map(|part| {
-            scope.spawn(move || {
-                let mut part = part.iter_mut();
-                part.try_for_each(|entry| entry.look_into(reader, profile))
-            })
-        });
-        let reading: Vec<_> = parts.collect();
-        reading.into_iter().try_for_each(|part| {
-            part.join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+    entries::each_asked(entries, profile, is_asked, |path, entry| {
+        entry.look_into(reader, (path, profile), look)
     })
 }
 

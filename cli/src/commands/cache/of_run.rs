@@ -18,7 +18,8 @@ use jiff::Timestamp;
 use store::{Error, ErrorKind, Globs, Reader, RefName, Result, Store, StoreId};
 
 use self::told::Report;
-use super::entries::{self, Entries, Entry, State};
+use super::entries::{Entries, Entry, State};
+use super::of_dir;
 use super::profile::Profile;
 use super::stray;
 use super::unpushed::Unpushed;
@@ -281,7 +282,7 @@ impl One {
     }
 
     fn complete(&self) -> Result<Entries> {
-        let mut found = entries::of_dir(&self.dir, &self.profile)?;
+        let mut found = of_dir::read(&self.dir, &self.profile)?;
         found.retain(|_, entry| entry.state(&self.profile) == State::Complete);
         Ok(found)
     }
@@ -356,7 +357,7 @@ impl One {
 
     fn after(&self, all: &Compiles<'_>, is_asked: &dyn Fn() -> bool) -> Result<()> {
         let context = all.context;
-        let found = entries::of_dir(&self.dir, &self.profile)?;
+        let found = of_dir::read(&self.dir, &self.profile)?;
         let is_elsewhere = |path: &Path, is_dir: bool| all.is_elsewhere(&self.dir, path, is_dir);
         let no_entry = stray::of_dir(&self.dir, &self.profile, &is_elsewhere)?;
         let unsaved = "neither pushed nor saved with a cache";

@@ -1,5 +1,7 @@
 //! Patterns of paths: `*` is any text in a name, `**` any directories; `{name}` and `{name:hex8}` are parts of a key.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 
 /// A path, component by component.
@@ -24,11 +26,24 @@ enum Piece {
 /// Parts of a key, by their names.
 pub(super) type Fields = Vec<(String, String)>;
 
+/// A name in a path has at most this many bytes.
+const NAME_BYTES_MAX: usize = 255;
+
 impl TryFrom<String> for Pattern {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
         let parts = text.split('/').map(pieces).collect::<Result<Vec<_>, _>>()?;
+        let mut names = BTreeSet::new();
+        for piece in parts.iter().flatten() {
+            if let Piece::Field { name, .. } = piece
+                && !names.insert(name)
+            {
+                return Err(format!(
+                    "expected each part of the key once, found {{{name}}} twice in {text:?}"
+                ));
+            }
+        }
         if parts.iter().any(Vec::is_empty) {
             return Err(format!(
                 "expected a path below the root without empty names, found {text:?}"
@@ -57,6 +72,11 @@ fn pieces(part: &str) -> Result<Vec<Piece>, String> {
             "expected a path below the root, found {part:?} in it"
         ));
     }
+    if let Some(found) = part.chars().find(|found| "[]?".contains(*found)) {
+        return Err(format!(
+            "expected * or {{name}} where a name may vary, found {found} in {part:?}"
+        ));
+    }
     let mut pieces = Vec::new();
     let mut rest = part;
     while let Some(at) = rest.find(['*', '{']) {
@@ -79,6 +99,10 @@ fn pieces(part: &str) -> Result<Vec<Piece>, String> {
     if !rest.is_empty() {
         pieces.push(Piece::Text(rest.as_bytes().to_vec()));
     }
+    let mut texts = pieces.iter();
+    if texts.any(|piece| matches!(piece, Piece::Text(text) if text.contains(&b'}'))) {
+        return Err(format!("expected {{ before }} in {part:?}"));
+    }
     Ok(pieces)
 }
 
@@ -91,10 +115,15 @@ fn field(text: &str) -> Result<Piece, String> {
         let digits = kind
             .strip_prefix("hex")
             .and_then(|digits| digits.parse().ok());
-        digits.ok_or_else(|| format!("expected {{{name}:hexN}}, found {{{text}}}"))
+        let digits = digits.filter(|digits| (1..=NAME_BYTES_MAX).contains(digits));
+        digits.ok_or_else(|| {
+            format!("expected {{{name}:hexN}} with N from 1 to {NAME_BYTES_MAX}, found {{{text}}}")
+        })
     });
-    if name.is_empty() {
-        return Err("expected a name between { and }".to_owned());
+    if name.is_empty() || name.contains(['{', '*']) {
+        return Err(format!(
+            "expected a name between {{ and }}, found {{{text}}}"
+        ));
     }
     Ok(Piece::Field {
         name: name.to_owned(),
@@ -256,7 +285,23 @@ mod tests {
 
     #[test]
     fn a_pattern_with_a_mistake_is_refused() {
-        for bad in ["", "a//b", "../a", "{", "{a:oct3}", "{}"] {
+        for bad in [
+            "",
+            "a//b",
+            "../a",
+            "{",
+            "{a:oct3}",
+            "{}",
+            "{a:hex0}",
+            "{a:hex256}",
+            "{a}/{b}-{a}",
+            "a}",
+            "{a}}",
+            "{a{b}}",
+            "[ab",
+            "a[bc]",
+            "a?",
+        ] {
             assert!(Pattern::try_from(bad.to_owned()).is_err(), "{bad}");
         }
     }

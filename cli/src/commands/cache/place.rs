@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use rustix::process::{FlockType, fcntl_getlk};
 use store::{Error, Result};
 
-use super::entries::{self, Entry, State};
+use super::entries::{Entry, Look, State};
+use super::of_dir;
 use super::profile::Profile;
 use crate::host::planted;
 
@@ -120,7 +121,7 @@ pub(super) fn place(root: &Path, path: &[u8], built: &Path, profile: &Profile) -
         Err(error) if is_taken(&error) => {}
         Err(error) => return Err(failed(error)),
     }
-    let there = entries::one(root, path, profile)?;
+    let there = of_dir::one(root, path, profile, Look::Whole)?;
     let is_complete = there
         .as_ref()
         .is_some_and(|entry| entry.state(profile) == State::Complete);

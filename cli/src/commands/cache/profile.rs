@@ -88,6 +88,12 @@ pub(super) struct Shape {
     /// Text files that contain absolute paths into the cache.
     #[serde(default)]
     pub(super) rebase: Vec<Pattern>,
+    /// JSON files that name others beside them by absolute paths. Each of these must have content.
+    #[serde(default)]
+    pub(super) groups: Vec<Pattern>,
+    /// Files that are one frame of zstd or zlib, which must be whole.
+    #[serde(default)]
+    pub(super) frames: Vec<Pattern>,
     /// Text files that may contain host names.
     #[serde(default)]
     pub(super) scrub: Vec<Pattern>,
@@ -166,6 +172,11 @@ impl Profile {
             }
             if shape.needs.iter().any(|need| need.files.is_empty()) {
                 let told = "needs: expected at least one name in `files`";
+                return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
+            }
+            let mut before = profile.entry.iter().take(number - 1);
+            if before.any(|other| (&other.path, other.file) == (&shape.path, shape.file)) {
+                let told = "path: an [[entry]] before it has the same";
                 return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
             }
             if !shape.path.is_plain() {
@@ -299,6 +310,10 @@ fn wrong(path: &Path, told: &str) -> Error {
 /// The error of the parser, with its position and key.
 fn mistake(path: &Path, text: &str, error: &toml::de::Error) -> Error {
     let start = error.span().map_or(0, |span| span.start);
+    // What the whole file lacks is on no line.
+    if start == 0 && error.message().starts_with("missing field") {
+        return wrong(path, error.message());
+    }
     let before = text.get(..start).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
     let written = text.lines().nth(line - 1).unwrap_or_default();
@@ -343,6 +358,15 @@ mod tests {
             (
                 format!("{entry}path = \"a\"\nneeds = [{{ files = [], bytes = 0 }}]\n"),
                 "[[entry]] number 1: needs: expected at least one name in `files`",
+            ),
+            (
+                format!("{entry}path = \"{{a}}\"\n[[entry]]\npath = \"{{a}}\"\n"),
+                "[[entry]] number 2: path: an [[entry]] before it has the same",
+            ),
+            ("about = \"\"\n".to_owned(), "x.toml: missing field `entry`"),
+            (
+                format!("{entry}path = \"{{a:hex9999999}}\"\n"),
+                "line 3, path: expected {a:hexN} with N from 1 to 255",
             ),
             (
                 format!("{entry}path = \"a/**\"\n"),

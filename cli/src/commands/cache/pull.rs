@@ -14,11 +14,11 @@ use store::{
     Unwatched, get,
 };
 
-use super::entries::{self, Entries, Entry, State};
+use super::entries::{Entries, Entry, Look, State};
 use super::place::{self, Placed, Stage};
 use super::profile::Profile;
 use super::repair::TEXT_BYTES_MAX;
-use super::{Named, Refused, of_ref};
+use super::{Named, Refused, of_dir, of_ref};
 use crate::config;
 use crate::context::Context;
 use crate::host::planted;
@@ -31,7 +31,7 @@ pub(super) struct PullReport {
     #[serde(serialize_with = "store::path_as_text")]
     directory: PathBuf,
     sources: Vec<Source>,
-    /// Entries that were already complete here.
+    /// Entries that were already complete here. Those that the ref does not have are not decoded.
     pub(super) hits: u64,
     /// Entries that were copied.
     pub(super) pulled: u64,
@@ -76,7 +76,7 @@ pub(super) fn pull(
         Err(error) if error.kind() == ErrorKind::NotFound => root.to_path_buf(),
         root => root?,
     };
-    let mut here = entries::of_dir(root, profile)?;
+    let mut here = of_dir::read(root, profile)?;
     let is_complete = |entry: &&Entry| entry.state(profile) == State::Complete;
     let mut report = PullReport {
         profile: profile.name.clone(),
@@ -96,8 +96,17 @@ pub(super) fn pull(
         if let Some(stored) = stored.as_mut().filter(|_| dry_run) {
             // A real pull checks the entries after the download, and looks for lost ones when it fails.
             of_ref::look_for_lost(stored, (reader, name), profile)?;
-            of_ref::look_into(&mut stored.entries, reader, profile, |path, _| {
+            let look = (reader, Look::Quick);
+            of_ref::look_into(&mut stored.entries, look, profile, |path, _| {
                 !here.get(path).as_ref().is_some_and(is_complete)
+            })?;
+        }
+        if let Some(stored) = &stored {
+            // One that is as it is in the ref was looked at when it was pushed.
+            report.hits -= of_dir::look_through(&mut here, root, profile, |path, own| {
+                let shape = profile.entry.get(own.shape);
+                let both = stored.entries.get(path).zip(shape);
+                both.is_some_and(|(entry, shape)| !own.looks_like(entry, shape))
             })?;
         }
         let mut source = Source {
@@ -213,7 +222,7 @@ fn bring(
         }
         let from = built.join(OsStr::from_bytes(path));
         // Entries of a ref are not checked for truncated files before they are copied.
-        if entries::one(&built, path, profile)?.is_some_and(|entry| entry.is_cut()) {
+        if of_dir::one(&built, path, profile, Look::Whole)?.is_some_and(|entry| entry.is_cut()) {
             let refused = Refused::new(path, State::Incomplete, Some(&spec.name));
             report.refused.push(refused);
             kept_out.insert(path.clone());

@@ -14,11 +14,11 @@ use store::{
 };
 
 use self::staged::Staged;
-use super::entries::{self, Entries, Entry, State};
+use super::entries::{Entries, Entry, Look, State};
 use super::of_ref::{self, Stored};
 use super::profile::Profile;
 use super::stray::{self, Strays};
-use super::{Named, Refused};
+use super::{Named, Refused, of_dir};
 use crate::context::Context;
 use crate::host::planted;
 use crate::ui::{failure, human, names, remedy};
@@ -79,7 +79,7 @@ pub(super) fn push(
     planted::check(root)?;
     let began = Instant::now();
     let root = &store::canonical(root)?;
-    let here = entries::of_dir(root, profile)?;
+    let here = of_dir::read(root, profile)?;
     let reader = Reader::new(store)?;
     let mut stored = of_ref::read(&reader, target, profile)?;
     if let Some(stored) = &mut stored {
@@ -106,8 +106,10 @@ pub(super) fn push(
     };
     let mut stored = stored.map(|stored| stored.entries).unwrap_or_default();
     let mut new = report.choose(&here, &stored, profile);
+    of_dir::look_through(&mut new, root, profile, |_, _| true)?;
+    new.retain(|path, entry| report.is_whole(path, entry, profile));
     // An entry that is truncated in the ref is replaced by a complete one.
-    of_ref::look_into(&mut stored, &reader, profile, |path, _| {
+    of_ref::look_into(&mut stored, (&reader, Look::Whole), profile, |path, _| {
         new.contains_key(path)
     })?;
     // An attempt is repeated only if an entry was changed meanwhile, and without that entry. So the loop ends.
@@ -203,6 +205,15 @@ impl PushReport {
         new
     }
 
+    /// Whether an entry is complete after a closer look. Refuses it otherwise.
+    fn is_whole(&mut self, path: &[u8], entry: &Entry, profile: &Profile) -> bool {
+        let state = entry.state(profile);
+        if state != State::Complete {
+            self.refused.push(Refused::new(path, state, None));
+        }
+        state == State::Complete
+    }
+
     /// Whether an entry has not changed since it was chosen. Refuses it otherwise.
     fn is_still(&mut self, root: &Path, (path, entry): (&[u8], &Entry), profile: &Profile) -> bool {
         let is_still = is_still(root, (path, entry), profile);
@@ -224,7 +235,7 @@ impl PushReport {
         request.onto = Onto::Insert;
         let broken = |path: &Vec<u8>| {
             let known = stored.get(path)?;
-            (known.state(profile) != State::Complete).then_some(known.tree)?
+            (known.state(profile) != State::Complete).then_some(known.content)?
         };
         let paths = staged.entries.keys();
         request.entries = paths.map(|path| (path.clone(), broken(path))).collect();
@@ -288,7 +299,7 @@ fn is_still(root: &Path, (path, before): (&[u8], &Entry), profile: &Profile) -> 
     let Some(shape) = profile.entry.get(before.shape) else {
         return true;
     };
-    let now = entries::one(root, path, profile).ok().flatten();
+    let now = of_dir::one(root, path, profile, Look::Quick).ok().flatten();
     now.is_some_and(|now| now.state(profile) == State::Complete && now.is_as_it_was(before, shape))
 }
 

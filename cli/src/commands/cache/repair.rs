@@ -8,7 +8,7 @@ use std::path::Path;
 use super::profile::Shape;
 
 /// Replaces the root of the cache in a ref.
-const ROOT: &[u8] = b"@STORE_CACHE_ROOT@";
+pub(super) const ROOT: &[u8] = b"@STORE_CACHE_ROOT@";
 /// Replaces the name of a host.
 const HOST: &[u8] = b"host";
 /// Longer texts are not repaired.

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::Serialize;
 use store::{Error, Result};
 
-use super::entries::is_gone;
+use super::of_dir::is_gone;
 use super::place::STAGE;
 use super::profile::Profile;
 use super::{Named, TOLD_MAX};

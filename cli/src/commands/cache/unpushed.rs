@@ -7,7 +7,8 @@ use std::path::Path;
 
 use store::{Error, ErrorKind, RefName, Remedy, Result};
 
-use super::entries::{self, State};
+use super::entries::State;
+use super::of_dir;
 use super::profile::Profile;
 use super::push::{self, How, PushReport};
 use crate::commands::reach;
@@ -109,7 +110,7 @@ fn may_be_later(error: &Error, dir: &Path, context: &Context) -> bool {
 
 /// The number of complete entries.
 fn complete(dir: &Path, profile: &Profile) -> u64 {
-    let found = entries::of_dir(dir, profile).unwrap_or_default();
+    let found = of_dir::read(dir, profile).unwrap_or_default();
     let all = found.values();
     all.filter(|entry| entry.state(profile) == State::Complete)
         .count() as u64

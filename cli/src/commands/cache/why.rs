@@ -10,11 +10,11 @@ use serde::Serialize;
 use serde_json::Value;
 use store::{Error, Reader, RefName, RefSpec, Result};
 
-use super::entries::{self, Entries, Entry, State};
+use super::entries::{Entries, Entry, Look, State, Thing};
 use super::look::is_meant;
-use super::of_ref;
 use super::profile::Profile;
 use super::repair::TEXT_BYTES_MAX;
+use super::{of_dir, of_ref};
 use crate::context::Context;
 use crate::ui::names;
 
@@ -80,10 +80,10 @@ impl Source<'_> {
     }
 
     /// Whether an entry that seems complete by names and sizes is complete.
-    fn is_whole(&self, entry: &Entry, profile: &Profile) -> Result<bool> {
+    fn is_whole(&self, path: &[u8], entry: &Entry, profile: &Profile) -> Result<bool> {
         let mut entry = entry.clone();
         if let Self::Ref(reader, _) = self {
-            entry.look_into(reader, profile)?;
+            entry.look_into(reader, (path, profile), Look::Quick)?;
         }
         Ok(entry.state(profile) == State::Complete)
     }
@@ -119,7 +119,8 @@ pub(super) fn run(
     let reader = store.as_ref().map(Reader::new).transpose()?;
     let mut sources: Vec<(Source<'_>, Entries)> = Vec::new();
     if let Some(dir) = dir {
-        let found = entries::of_dir(dir, profile)?;
+        let mut found = of_dir::read(dir, profile)?;
+        of_dir::look_through(&mut found, dir, profile, |path, _| is_meant(path, key))?;
         sources.push((Source::Dir(dir.to_path_buf()), found));
     }
     if let Some(reader) = &reader {
@@ -133,7 +134,8 @@ pub(super) fn run(
             of_ref::look_for_lost(&mut stored, (reader, name), profile)?;
             let spec = format!("{name}@{}", stored.version).parse()?;
             let is_asked = |path: &[u8], _: &Entry| is_meant(path, key);
-            of_ref::look_into(&mut stored.entries, reader, profile, is_asked)?;
+            let look = (reader, Look::Whole);
+            of_ref::look_into(&mut stored.entries, look, profile, is_asked)?;
             sources.push((Source::Ref(reader, spec), stored.entries));
         }
     }
@@ -191,7 +193,7 @@ fn answer(key: &[u8], sources: &[(Source<'_>, Entries)], profile: &Profile) -> R
         if answer.nearest.len() == NEAREST_MAX {
             break;
         }
-        if !source.is_whole(entry, profile)? {
+        if !source.is_whole(path, entry, profile)? {
             continue;
         }
         let mut found = of_path(profile, path);
@@ -251,8 +253,7 @@ fn of_files(source: &Source<'_>, path: &[u8], entry: &Entry, profile: &Profile) 
         return Ok(parts);
     };
     for (file, part) in entry.files(shape) {
-        let is_small =
-            matches!(part.thing, entries::Thing::File { bytes } if bytes <= TEXT_BYTES_MAX);
+        let is_small = matches!(part.thing, Thing::File { bytes } if bytes <= TEXT_BYTES_MAX);
         if !is_small || !shape.keys.iter().any(|pattern| pattern.matches(file)) {
             continue;
         }

@@ -28,8 +28,7 @@ const PASSED: &str = "not published: a later one was finished before this one wa
                       `store put` publishes it";
 
 /// The message about a checkpoint that lost files.
-const LESS: &str =
-    "lost files since it was published, and nothing in it is newer: not published again";
+const LESS: &str = "not published again: it has fewer files or older ones than when it was published, and nothing in it is newer";
 
 /// The outcome for a checkpoint.
 enum Done {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use store::{Error, Reader, RefName, RefSpec, Result};
 
 use super::name_of;
-use crate::commands::cache::entries::{self, Entry, State};
+use crate::commands::cache::entries::{Entry, State};
+use crate::commands::cache::of_dir;
 use crate::commands::cache::profile::Profile;
 use crate::config::layouts::{Namespaces, Places};
 use crate::context::Context;
@@ -46,7 +47,7 @@ pub(super) fn mend(
         };
         reader.resolve(&spec).is_ok()
     };
-    for (path, entry) in entries::of_dir(dir, profile)? {
+    for (path, entry) in of_dir::read(dir, profile)? {
         let state = entry.state(profile);
         let own = Path::new(OsStr::from_bytes(&path));
         if !is_saved(own) {
