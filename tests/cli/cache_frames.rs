@@ -130,6 +130,18 @@ fn a_group_that_is_torn_or_lacks_a_file_is_not_complete() {
     }
     let pulled = triton(&["pull", "there", "project/llama/put"]);
     assert_eq!(counts(&pulled, ["pulled", "refused"]), [1, 4], "{pulled}");
+    // Half a group that a killed compiler left under another name is not looked at.
+    let rank = "vllm/torch_compile_cache/c473fd9511/rank_0_0";
+    env.write(format!("{rank}/vllm_compile_cache.py"), "{}");
+    env.write(
+        format!("{rank}/triton/KEY/tmp.pid_7/__grp__k.json"),
+        &whole[..40],
+    );
+    let status = cache(&env, "vllm", &["status", "vllm"]);
+    assert_eq!(counts(&status, ["complete"]), [1], "{status}");
+    env.write(format!("{rank}/triton/KEY/__grp__k.json"), &whole[..40]);
+    let status = cache(&env, "vllm", &["status", "vllm"]);
+    assert_eq!(counts(&status, ["incomplete"]), [1], "{status}");
     // What was pushed says where its files are now, and is complete there.
     triton(&["pull", "elsewhere", REF]);
     let status = triton(&["status", "elsewhere", REF]);

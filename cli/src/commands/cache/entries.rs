@@ -142,8 +142,10 @@ impl Shape {
         self.locks.iter().any(|pattern| pattern.matches(path))
     }
 
+    /// Whether a file is a group that counts. Half ones that a killed compiler left under other names do not.
     fn is_group(&self, path: &[u8]) -> bool {
-        self.groups.iter().any(|pattern| pattern.matches(path))
+        let is_named = self.groups.iter().any(|pattern| pattern.matches(path));
+        is_named && !self.is_volatile(path)
     }
 
     /// Whether the file at a path of the entry at `entry` is compressed.
@@ -151,8 +153,10 @@ impl Shape {
         // An entry that is a file has the empty path.
         let own = entry.rsplit(|byte| *byte == b'/').next();
         let path = if path.is_empty() { own } else { Some(path) };
-        let mut patterns = self.frames.iter();
-        path.is_some_and(|path| patterns.any(|pattern| pattern.matches(path)))
+        path.is_some_and(|path| {
+            let is_named = self.frames.iter().any(|pattern| pattern.matches(path));
+            is_named && !self.is_volatile(path)
+        })
     }
 }
 
@@ -288,22 +292,18 @@ impl Entry {
         };
         let mut cut = BTreeSet::new();
         for (file, content) in &self.telling {
-            let is_text = shape.is_group(file) && content.size <= TEXT_BYTES_MAX;
-            let bytes = if is_text {
-                TEXT_BYTES_MAX
-            } else {
-                HEAD_BYTES_MAX
-            };
-            let begin = || cut::beginning(reader, content, bytes);
-            let mut lengths = shape.lengths(file).peekable();
             let mut is_cut = false;
-            if lengths.peek().is_some() || is_text {
-                let begin = begin()?;
-                is_cut = lengths.any(|lengths| cut::is_cut_in(&begin, content.size, lengths))
-                    || is_text && self.is_torn(file, &begin);
+            let mut lengths = shape.lengths(file).peekable();
+            if lengths.peek().is_some() {
+                let begin = cut::beginning(reader, content, HEAD_BYTES_MAX)?;
+                is_cut = lengths.any(|lengths| cut::is_cut_in(&begin, content.size, lengths));
             }
-            if look == Look::Whole && !is_cut && shape.is_frame(file, path) {
-                is_cut = frame::is_broken_in(reader, content)?;
+            if shape.is_group(file) && content.size <= TEXT_BYTES_MAX {
+                let text = cut::beginning(reader, content, TEXT_BYTES_MAX)?;
+                is_cut |= self.is_torn(file, &text);
+            }
+            if look == Look::Whole && shape.is_frame(file, path) {
+                is_cut |= frame::is_broken_in(reader, content)?;
             }
             if is_cut {
                 cut.insert(file.clone());
