@@ -16,10 +16,13 @@ use crate::stores::host;
 type Make = fn(&Path);
 
 /// What may be at the path of an object.
-const MISPLACED: [(&str, Make); 5] = [
+const MISPLACED: [(&str, Make); 6] = [
     ("a pipe", |path| {
         let made = Command::new("mkfifo").arg(path).status().unwrap();
         assert!(made.success());
+    }),
+    ("a socket", |path| {
+        std::os::unix::net::UnixListener::bind(path).unwrap();
     }),
     ("a sparse file", |path| {
         fs::File::create(path).unwrap().set_len(20 << 30).unwrap();

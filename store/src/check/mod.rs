@@ -100,7 +100,7 @@ pub fn verify(
     walk.versions(request.target.as_ref())?;
     forget_unlisted(&damage, &mut report);
     if needed.is_none() {
-        rolled_back::check(store, &view, &mut report)?;
+        rolled_back::check(store, (&state, &view.index), &mut report)?;
         objects::check_claims(remote, &mut report)?;
         features::check(&view, &mut report);
     }
@@ -113,11 +113,15 @@ pub fn verify(
     Ok(report)
 }
 
-/// Opens the intact segments of `state`, and removes all others from it. If a collector removes a segment after its
-/// check, the segments are checked again.
+/// Opens the intact segments of `state`, and removes all others from it.
 fn open_sound(store: &Store, state: &mut State, report: &mut VerifyReport) -> Result<Index> {
+    objects::check_segments(store.remote().as_ref(), state, report)?;
+    open_checked(store, state, report)
+}
+
+/// Opens segments that were checked. If a collector removes one after its check, they are checked again.
+fn open_checked(store: &Store, state: &mut State, report: &mut VerifyReport) -> Result<Index> {
     let remote = store.remote().as_ref();
-    objects::check_segments(remote, state, report)?;
     let looked_at = report.segments;
     let opened = retry(|| match store.open_index(state, &Index::default()) {
         Err(error) if error.is_damage() => {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::walk::RefWalk;
 use super::{Finding, Hit, Part, RepairRequest, VerifyReport, objects};
-use super::{features, rolled_back};
+use super::{features, open_checked, rolled_back};
 use crate::error::{Error, Result};
 use crate::format::{Change, DELTA_FRAMES, LogEntry, PACKS_PREFIX, State, parse_pack_key};
 use crate::id::{PackId, SegmentId};
@@ -216,13 +216,13 @@ fn survey(store: &Store, request: RepairRequest, progress: &dyn Progress) -> Res
     // Chunks that versions lack may be in packs that no segment names, because the entries that added them are lost.
     let (mut lacks, mut bad) = (false, BTreeSet::new());
     loop {
+        let index = open_checked(store, &mut readable, &mut report)?;
         let broken: Vec<SegmentId> = state
             .segments
             .keys()
             .filter(|id| !readable.segments.contains_key(id))
             .copied()
             .collect();
-        let index = store.open_index(&readable, &Index::default())?;
         let orphaned = match broken.is_empty() && !lacks {
             true => Vec::new(),
             false => orphaned(store, &state, &bad, &index)?,

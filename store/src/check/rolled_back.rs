@@ -4,24 +4,30 @@ use std::collections::HashSet;
 
 use super::{Part, RepairRequest, VerifyReport};
 use crate::error::Result;
+use crate::format::State;
 use crate::index::Index;
 use crate::log::witness::{self, Witness};
 use crate::log::{self, heal};
-use crate::store::{SetBack, Store, View};
+use crate::store::{SetBack, Store};
 
-/// Reports objects that no entry names, if they show that the log was longer or belong to another store.
-pub(super) fn check(store: &Store, view: &View, report: &mut VerifyReport) -> Result<()> {
-    let named = view.index.packs().map(|pack| pack.id).collect();
+/// Reports objects that no entry names, if they show that the log was longer or belong to another store. `state` is what
+/// the log says, with segments that the index lacks: entries that were added meanwhile may drop them.
+pub(super) fn check(
+    store: &Store,
+    (state, index): (&State, &Index),
+    report: &mut VerifyReport,
+) -> Result<()> {
+    let named = index.packs().map(|pack| pack.id).collect();
     let remote = store.remote().as_ref();
-    let (object, damage) = match witness::of_all(remote, &view.state, &named)? {
+    let (object, damage) = match witness::of_all(remote, state, &named)? {
         Some(Witness { object, damage, .. }) => (object, damage),
-        None => match store.set_back(&view.state)? {
+        None => match store.set_back(state)? {
             Some(SetBack { object, damage, .. }) => (object, damage),
             None => return Ok(()),
         },
     };
     // An object of another store is also reported under the next log entry, since no state names it.
-    let part = Part::Log(view.state.number + 1);
+    let part = Part::Log(state.number + 1);
     if !report
         .findings
         .iter()

@@ -44,9 +44,14 @@ pub(crate) fn open_object(path: &Path, key: &str, remedy: Remedy) -> Result<File
     })
 }
 
-/// Why `path` cannot be followed, where a symlink lies there.
+/// Why `path` cannot be opened, where no regular file lies there.
 fn astray(path: &Path, error: io::Error) -> io::Error {
-    let is_loop = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+    let is = |errno: rustix::io::Errno| error.raw_os_error() == Some(errno.raw_os_error());
+    // A socket, or a device without a driver.
+    if is(rustix::io::Errno::NXIO) || is(rustix::io::Errno::NODEV) {
+        return special();
+    }
+    let is_loop = is(rustix::io::Errno::LOOP);
     let is_symlink = || std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
     if (is_loop || error.kind() == io::ErrorKind::NotFound) && is_symlink() {
         let what = "expected a regular file, found a symlink that leads to none";
@@ -73,11 +78,13 @@ fn regular(metadata: &Metadata) -> io::Result<()> {
     match metadata {
         metadata if metadata.is_file() => Ok(()),
         metadata if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        _ => Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "expected a regular file, found a pipe, a socket or a device",
-        )),
+        _ => Err(special()),
     }
+}
+
+fn special() -> io::Error {
+    let what = "expected a regular file, found a pipe, a socket or a device";
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 /// Whether a file has no network behind it. A page of a network file system may fail to load, and a failed load of a

@@ -121,7 +121,10 @@ impl Store {
             match self.open_index(&view.state, &view.index) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     if !self.news(&mut view.state)? {
-                        return Err(lost_segment(error));
+                        return Err(match self.at {
+                            Some(number) => collected_segment(error, number),
+                            None => lost_segment(error),
+                        });
                     }
                 }
                 opened => {
@@ -136,6 +139,14 @@ impl Store {
         ))
         .hint(Remedy::LongerGrace))
     }
+}
+
+/// A collector deletes what only older states name.
+fn collected_segment(error: Error, number: u64) -> Error {
+    Error::not_found(format!(
+        "{error}: the state after log entry {number} had it, and a collector may have deleted it since"
+    ))
+    .because(error)
 }
 
 /// If the newest state names a missing segment, that is damage, and not the work of a collector.
