@@ -92,6 +92,7 @@ fn look_at<'s>(
     usage.uses = uses;
     usage.whole_pack_bytes = store.portions().pack_bytes.into();
     usage.count(&marker, &view.state)?;
+    check_listed(prune, &view.state, &usage)?;
     check_packs(prune, &usage)?;
     let strange = strange(&view.state, &usage);
     // Objects that no entry names will be deleted, so first check that they belong to this store and that its log is
@@ -133,6 +134,23 @@ fn layers(store: &Store, state: &State, usage: &Usage) -> Result<HashSet<u64>> {
         }
     }
     Ok(layers)
+}
+
+/// Fails when a live segment is missing of which this host has a copy: nobody else can read what it names.
+fn check_listed(prune: &dyn Prune, state: &State, usage: &Usage) -> Result<()> {
+    let listed: HashSet<_> = (usage.segment_objects.iter())
+        .map(|object| object.id)
+        .collect();
+    for id in state.segments.keys().filter(|id| !listed.contains(id)) {
+        let key = segment_key(*id);
+        prune.size(&key).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::corrupt(format!("{key}: is missing"))
+                .hint(Remedy::RepairSegments)
+                .because(error),
+            _ => error,
+        })?;
+    }
+    Ok(())
 }
 
 /// Fails when a live pack is missing: deleting anything now might destroy the last copy of its content.

@@ -27,6 +27,7 @@ mod segment;
 mod table;
 mod wanted;
 
+pub(crate) use dropped::forget_copies;
 use hash_index::HashIndex;
 pub(crate) use marks::SparseMarks;
 pub use marks::{Marks, Position};

@@ -10,6 +10,7 @@ mod collect;
 mod collected;
 mod collectors;
 mod contradicted;
+mod copies;
 mod crash;
 mod damage;
 mod damaged;

@@ -115,18 +115,17 @@ pub fn verify(
 
 /// Opens the intact segments of `state`, and removes all others from it.
 fn open_sound(store: &Store, state: &mut State, report: &mut VerifyReport) -> Result<Index> {
-    objects::check_segments(store.remote().as_ref(), state, report)?;
+    objects::check_segments(store, state, report)?;
     open_checked(store, state, report)
 }
 
 /// Opens segments that were checked. If a collector removes one after its check, they are checked again.
 fn open_checked(store: &Store, state: &mut State, report: &mut VerifyReport) -> Result<Index> {
-    let remote = store.remote().as_ref();
     let looked_at = report.segments;
     let opened = retry(|| match store.open_index(state, &Index::default()) {
         Err(error) if error.is_damage() => {
             let before = state.segments.len();
-            objects::check_segments(remote, state, report)?;
+            objects::check_segments(store, state, report)?;
             // If all segments are still intact, the error has another cause.
             match state.segments.len() < before {
                 true => Ok(None),

@@ -15,8 +15,10 @@ use crate::format::{
     parse_checkpoint_key, parse_claim_key, parse_log_key, segment_key,
 };
 use crate::id::{ClaimId, SegmentId, StoreId};
+use crate::index::forget_copies;
 use crate::log;
 use crate::remote::{Read, Write};
+use crate::store::Store;
 
 /// How many log entries are fetched at once.
 const ENTRIES_AT_ONCE: u64 = 64;
@@ -304,23 +306,29 @@ pub(super) fn rewrite_checkpoints(remote: &dyn Write, findings: &[Finding]) -> R
     Ok(written)
 }
 
-/// Reads every live segment, and removes damaged ones from `state`.
+/// Reads every live segment, and removes damaged ones from `state`, and their copies from this host.
 pub(super) fn check_segments(
-    remote: &dyn Read,
+    store: &Store,
     state: &mut State,
     report: &mut VerifyReport,
 ) -> Result<()> {
-    let (store, number) = (state.store, state.number);
+    let remote = store.remote().as_ref();
+    let (id_of_store, number) = (state.store, state.number);
+    let mut damaged = Vec::new();
     for (id, info) in state.segments.clone() {
         report.segments += 1;
-        match check_segment(remote, id, &info, store, number) {
+        match check_segment(remote, id, &info, id_of_store, number) {
             Ok(()) => {}
             Err(error) if error.is_damage() => {
                 report.find(Part::Segment(id), segment_key(id), &error);
                 state.segments.remove(&id);
+                damaged.push(id);
             }
             Err(error) => return Err(error),
         }
+    }
+    if let Some(dir) = store.cache_dir().filter(|_| !damaged.is_empty()) {
+        forget_copies(&dir, &damaged);
     }
     Ok(())
 }

@@ -212,7 +212,7 @@ fn survey(store: &Store, request: RepairRequest, progress: &dyn Progress) -> Res
     let mut report = VerifyReport::default();
     let state = objects::check_log(remote, store.format().id, &mut report)?;
     let mut readable = state.clone();
-    objects::check_segments(remote, &mut readable, &mut report)?;
+    objects::check_segments(store, &mut readable, &mut report)?;
     // Chunks that versions lack may be in packs that no segment names, because the entries that added them are lost.
     let (mut lacks, mut bad) = (false, BTreeSet::new());
     loop {

@@ -47,7 +47,12 @@ impl SegmentBytes {
         if local.is_some_and(|path| is_host_local(&path)) {
             return None;
         }
-        cache_dir.map(|dir| dir.join("segments").join(id.to_string()))
+        cache_dir.map(|dir| Self::copy_in(dir, id))
+    }
+
+    /// Returns the path for the copy of segment `id` in the cache of a store.
+    pub(super) fn copy_in(cache_dir: &Path, id: SegmentId) -> PathBuf {
+        cache_dir.join("segments").join(id.to_string())
     }
 
     /// Opens the object of segment `id`, which has `len` bytes: either in place or through a `copy`. The copy is

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use super::bytes::SegmentBytes;
 use super::{gather, table};
 use crate::format::State;
 use crate::id::SegmentId;
@@ -34,6 +35,21 @@ pub(super) fn forget_dropped(cache_dir: &Path, state: &State) {
             if live == 0 || live * 2 < segments.len() {
                 drop(std::fs::remove_file(&file));
             }
+        }
+    }
+}
+
+/// Deletes this host's copies of `damaged` segments, so that whatever is done next sees what the store has.
+pub(crate) fn forget_copies(cache_dir: &Path, damaged: &[SegmentId]) {
+    // A copy that cannot be deleted is compared with the object by whoever relies on it.
+    for id in damaged {
+        drop(std::fs::remove_file(SegmentBytes::copy_in(cache_dir, *id)));
+    }
+    let gathered = std::fs::read_dir(cache_dir.join(gather::DIR));
+    for file in gathered.into_iter().flatten().flatten() {
+        let segments = gather::segments_of(&file.path()).unwrap_or_default();
+        if segments.iter().any(|id| damaged.contains(id)) {
+            drop(std::fs::remove_file(file.path()));
         }
     }
 }

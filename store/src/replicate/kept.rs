@@ -13,7 +13,8 @@ use crate::index::Index;
 use crate::progress::Progress;
 use crate::read::Reader;
 use crate::session::Relied;
-use crate::sound::{mend, segments};
+use crate::sound::mend;
+use crate::sound::segments::{self, Compared};
 use crate::store::{Store, View};
 
 /// The two sides of a run.
@@ -48,7 +49,7 @@ pub(super) fn incomplete(
     let lacking = sides.lacking(kept, &relied)?;
     let bad = match request.verify {
         true => {
-            segments::check(to, &relied)?;
+            segments::check(to, &relied, Compared::Bytes)?;
             mend::damaged(to, &there, &relied.packs()?, progress)?
         }
         false => mend::unsound(to, &there.state, &relied)?,
@@ -85,8 +86,10 @@ fn opened(store: &Store, state: &State) -> Result<View> {
     Ok(view)
 }
 
-/// Whether every live pack is there in its whole length, whichever version needs it.
+/// Whether every live pack is there in its whole length, whichever version needs it. Fails when a segment is not.
 fn has_all(store: &Store, view: &View) -> Result<bool> {
+    let segments: Vec<_> = view.index.segments().cloned().collect();
+    segments::check_offered(store, &segments, Compared::Lengths)?;
     let is_live = |pack: &SegmentPack| !view.state.condemned.contains_key(&pack.id);
     let live: Vec<SegmentPack> = view.index.packs().filter(is_live).collect();
     Ok(mend::broken(store.remote().as_ref(), &live, live.len())?.is_empty())

@@ -9,19 +9,19 @@ use std::collections::{BTreeSet, HashMap};
 use super::packs::{PackTask, Reading, check_packs};
 use super::record::Record;
 use super::saver::{Saver, condemning};
-use super::{Part, VerifyReport, segments};
-use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Change, PACKS_PREFIX, SegmentPack, State, pack_key, parse_pack_key};
+use super::segments::{self, Compared};
+use super::there::{self, LISTED_AT_ONCE, Needed};
+use super::{Part, VerifyReport};
+use crate::error::{Error, Result};
+use crate::format::{Change, PACKS_PREFIX, SegmentPack, State, pack_key};
 use crate::id::PackId;
 use crate::progress::{Progress, Unwatched};
 use crate::read::Reader;
-use crate::remote::{Read, of_each};
+use crate::remote::Read;
 use crate::retry::{VAIN_MAX, retry};
 use crate::session::{Relied, moves_chunks};
 use crate::store::{Store, View};
 
-/// Most objects in one response to a listing of a bucket.
-const LISTED_AT_ONCE: usize = 1000;
 /// If a bucket has more packs than this, packs of versions that are relied on whole are not checked.
 const LISTED_MAX: usize = 4 * LISTED_AT_ONCE;
 
@@ -45,7 +45,7 @@ pub(crate) fn mend(
 
 /// The packs that `relied` relies on and that are missing, cut off, or known to be damaged.
 pub(crate) fn unsound(store: &Store, state: &State, relied: &Relied) -> Result<BTreeSet<PackId>> {
-    segments::check(store, relied)?;
+    segments::check(store, relied, Compared::Lengths)?;
     let index = relied.index();
     let marked = relied.packs()?;
     let named: HashMap<PackId, SegmentPack> = index.packs().map(|pack| (pack.id, pack)).collect();
@@ -89,38 +89,21 @@ pub(crate) fn without(view: &View, bad: &BTreeSet<PackId>) -> Result<View> {
     })
 }
 
-/// The packs that are missing or have another length than their segment says, found with as few requests as possible;
-/// `all` is the number of packs in the store.
+/// The packs that are missing or have another length than their segment says; `all` is the number of packs in the store.
 pub(crate) fn broken(
     remote: &dyn Read,
     packs: &[SegmentPack],
     all: usize,
 ) -> Result<BTreeSet<PackId>> {
-    let is_near = remote.local_path(PACKS_PREFIX).is_some();
-    let listed: HashMap<PackId, u64> = match is_near || packs.len() <= all.div_ceil(LISTED_AT_ONCE)
-    {
-        true => HashMap::new(),
-        false => {
-            let listed = remote.list(PACKS_PREFIX)?;
-            listed
-                .iter()
-                .filter_map(|info| Some((parse_pack_key(&info.key)?, info.size)))
-                .collect()
-        }
-    };
-    // A listing may be outdated, so packs that it lacks are requested one by one.
-    let is_listed = |pack: &&SegmentPack| listed.get(&pack.id) == Some(&u64::from(pack.len));
-    let asked: Vec<&SegmentPack> = packs.iter().filter(|pack| !is_listed(pack)).collect();
-    let found = of_each(remote, &asked, |pack| {
-        match remote.size(&pack_key(pack.id)) {
-            Ok(size) => Ok((size != u64::from(pack.len)).then_some(pack.id)),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => {
-                Ok(Some(pack.id))
-            }
-            Err(error) => Err(error),
-        }
-    })?;
-    Ok(found.into_iter().flatten().collect())
+    let needed: Vec<_> = (packs.iter())
+        .map(|pack| Needed {
+            id: pack.id,
+            key: pack_key(pack.id),
+            bytes: pack.len.into(),
+        })
+        .collect();
+    let found = there::broken(remote, PACKS_PREFIX, &needed, all)?;
+    Ok(found.into_iter().collect())
 }
 
 /// Reads these packs to the last byte, and returns the damaged ones. This host remembers the result.

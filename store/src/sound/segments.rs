@@ -1,5 +1,5 @@
-//! Whether the segments that somebody relies on are what was written, down to the last byte. A small JSON file in the
-//! cache of this host says which were read recently.
+//! Whether the segments that somebody relies on are what was written, down to the last byte, and whether the store still
+//! has those of which this host has a copy. A small JSON file in the cache of this host says which were read recently.
 //!
 //! Reading 200 MB takes longer than a put of which nothing has changed. So a segment is not read again for a day while
 //! its file is the same. Losing the JSON file only costs time.
@@ -12,11 +12,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
-use crate::format::segment_key;
+use super::there::{self, Needed};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{SEGMENTS_PREFIX, segment_key};
 use crate::fs::{read_regular, write_atomically};
 use crate::id::SegmentId;
 use crate::index::{OpenSegment, check_segments};
+use crate::remedy::Remedy;
+use crate::remote::{Read, is_passing};
 use crate::session::Relied;
 use crate::store::Store;
 
@@ -24,15 +27,90 @@ use crate::store::Store;
 const ALWAYS_BYTES: u64 = 8 << 20;
 /// Segments of more bytes together are never read by a put: that would take longer than a tenth of a second.
 const BYTES_MAX: u64 = 256 << 20;
+/// Bytes of an object that are fetched at once to compare them.
+const COMPARED_BYTES: usize = 16 << 20;
 /// A disk may damage a file without changing its times, so a file is read again after this time.
 const AGE_SECS_MAX: i64 = 24 * 3600;
 /// Most bytes of the JSON file. It takes 150 bytes per segment.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 
+/// How far what a store has is compared with the copies of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compared {
+    Lengths,
+    Bytes,
+}
+
 /// Fails when a segment that `relied` relies on is not what was written. Such a segment may give wrong locations, so
 /// that what is put or kept by it could not be read.
-pub(crate) fn check(store: &Store, relied: &Relied) -> Result<()> {
-    check_within(store, relied.segments(), [ALWAYS_BYTES, BYTES_MAX])
+pub(crate) fn check(store: &Store, relied: &Relied, compared: Compared) -> Result<()> {
+    let segments = relied.segments();
+    check_offered(store, &segments, compared)?;
+    check_within(store, segments, [ALWAYS_BYTES, BYTES_MAX])
+}
+
+/// Fails when this host has a copy of a segment that the store has lost: nobody else could read what relies on it. The
+/// bytes of a bundle are compared in any case, since that takes no requests.
+pub(crate) fn check_offered(
+    store: &Store,
+    segments: &[Arc<OpenSegment>],
+    compared: Compared,
+) -> Result<()> {
+    let remote = store.remote().as_ref();
+    let (mut copied, mut needed) = (Vec::new(), Vec::new());
+    for segment in segments.iter().filter(|segment| segment.copy().is_some()) {
+        needed.push(Needed {
+            id: segment.id,
+            key: segment_key(segment.id),
+            bytes: bytes_of(segment),
+        });
+        copied.push(segment);
+    }
+    if needed.is_empty() {
+        return Ok(());
+    }
+    let mut bad = there::broken(remote, SEGMENTS_PREFIX, &needed, segments.len())?;
+    if compared == Compared::Bytes || is_passing(&remote.url()) {
+        for segment in copied {
+            let is_same = match is_copy_of(remote, segment) {
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => {
+                    false
+                }
+                compared => compared?,
+            };
+            if !is_same {
+                bad.push(segment.id);
+            }
+        }
+    }
+    if bad.is_empty() {
+        return Ok(());
+    }
+    // Of what a collector has dropped meanwhile, the commit looks up every chunk again.
+    let state = store.state()?;
+    match bad.iter().find(|id| state.segments.contains_key(id)) {
+        Some(id) => Err(Error::corrupt(format!(
+            "{}: is missing or damaged, and only this host has a copy of it: nobody else could read what relies on it",
+            segment_key(*id)
+        ))
+        .hint(Remedy::RepairSegments)),
+        None => Ok(()),
+    }
+}
+
+/// Whether the copy of a segment has the bytes of the object.
+fn is_copy_of(remote: &dyn Read, segment: &OpenSegment) -> Result<bool> {
+    let key = segment_key(segment.id);
+    let mut start = 0;
+    for bytes in segment.bytes().chunks(COMPARED_BYTES) {
+        let end = start + bytes.len() as u64;
+        let found = remote.get_ranges(&key, std::slice::from_ref(&(start..end)))?;
+        if found.concat() != bytes {
+            return Ok(false);
+        }
+        start = end;
+    }
+    Ok(true)
 }
 
 /// Segments of up to `always` bytes together are always read; of up to `most` bytes, unless they were read recently;
@@ -167,7 +245,6 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
     use crate::format::Who;
     use crate::progress::Unwatched;
     use crate::put::{PutRequest, put};
