@@ -352,14 +352,13 @@ impl Steps {
         // If all of it was rewritten, so was its marker, and what other ranks write may come shortly after that.
         let span = i128::try_from(self.rule.rewritten.as_nanos()).unwrap_or(i128::MAX);
         let is_near = nanos_between(marked.mtime, step.newest) <= span;
-        let newest = age
-            .filter(|_| is_near)
-            .and_then(|age| age.newest_since(step));
-        if self.is_later(newest.unwrap_or(step.newest), marked.mtime) {
-            return Some(NotYet::Older {
-                mark: mark.path.clone(),
-                file: step.last.clone(),
-            });
+        let near = age.filter(|_| is_near);
+        let newest = near.and_then(|age| age.newest_since(step));
+        let is_later = self.is_later(newest.unwrap_or(step.newest), marked.mtime);
+        let newer = is_later.then_some(&step.last);
+        if let Some(file) = newer.or(step.rewritten.as_ref()).cloned() {
+            let mark = mark.path.clone();
+            return Some(NotYet::Older { mark, file });
         }
         // Added entries are explained by the times of files; lost ones are not.
         let touched = step.touched.max(marked.mtime).max(marked.ctime);

@@ -39,9 +39,20 @@ pub(super) struct Mark {
     pub(super) path: PathBuf,
     /// Whether it is written after everything else.
     pub(super) comes_last: bool,
+    /// Whether it is the file that the user named as the last one.
+    pub(super) is_named: bool,
 }
 
 impl Mark {
+    /// A marker that a framework writes after everything else.
+    fn last(path: PathBuf) -> Self {
+        Self {
+            path,
+            comes_last: true,
+            is_named: false,
+        }
+    }
+
     /// Whether rank 0 writes it while other ranks may still write.
     pub(super) fn is_of_transformers(&self) -> bool {
         self.path.file_name() == Some(OsStr::new(TRAINER_STATE))
@@ -65,7 +76,12 @@ pub(super) fn judge(dir: &Path, name: &OsStr, done: Option<&Path>) -> (Verdict, 
         return (Verdict::Unfinished, None);
     }
     if let Some(done) = done {
-        return finished_if(step.join(done), is_file);
+        let (verdict, mark) = finished_if(step.join(done), is_file);
+        let named = |mark| Mark {
+            is_named: true,
+            ..mark
+        };
+        return (verdict, mark.map(named));
     }
     if number(name, "checkpoint-").is_some() {
         return finished_if(step.join(TRAINER_STATE), |path| {
@@ -85,10 +101,15 @@ pub(super) fn judge(dir: &Path, name: &OsStr, done: Option<&Path>) -> (Verdict, 
     if is_file(&step.join(TORCH_METADATA)) {
         return finished_if(step.join(TORCH_METADATA), is_pickle);
     }
-    let comes_last = false;
     let mut marks = ORBAX_METADATA.iter().map(|mark| step.join(mark));
     match marks.find(|path| is_file(path)) {
-        Some(path) => (Verdict::Finished, Some(Mark { path, comes_last })),
+        Some(path) => {
+            let mark = Mark {
+                comes_last: false,
+                ..Mark::last(path)
+            };
+            (Verdict::Finished, Some(mark))
+        }
         None => (Verdict::Unknown, None),
     }
 }
@@ -182,9 +203,8 @@ fn is_file(path: &Path) -> bool {
 }
 
 fn finished_if(path: PathBuf, says_so: impl FnOnce(&Path) -> bool) -> (Verdict, Option<Mark>) {
-    let comes_last = true;
     match says_so(&path) {
-        true => (Verdict::Finished, Some(Mark { path, comes_last })),
+        true => (Verdict::Finished, Some(Mark::last(path))),
         false => (Verdict::Unfinished, None),
     }
 }
@@ -195,9 +215,8 @@ fn named_by(
     step: u64,
     named: impl FnOnce(&str) -> Option<u64>,
 ) -> (Verdict, Option<Mark>) {
-    let comes_last = true;
     match text(&path).and_then(|latest| named(latest.trim())) {
-        Some(latest) if latest == step => (Verdict::Finished, Some(Mark { path, comes_last })),
+        Some(latest) if latest == step => (Verdict::Finished, Some(Mark::last(path))),
         Some(latest) if latest > step => (Verdict::Passed, None),
         _ => (Verdict::Unfinished, None),
     }

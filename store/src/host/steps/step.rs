@@ -3,11 +3,12 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{Mark, options};
+use super::{Mark, nanos_between, options};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Time;
+use crate::fs::is_host_local;
 use crate::host::walk::{Item, Stat, walk};
 use crate::shown::shown;
 
@@ -17,6 +18,9 @@ const SUM_DIGITS: usize = 16;
 const OF_RANKS: &[u8] = b"rng_state";
 /// Files that ranks of transformers may also write after the marker, if they are new.
 const LATE: [&[u8]; 3] = [b"optimizer", b"scheduler", b"scaler"];
+
+/// If a file was written longer than this before it last changed, it was copied with its time of writing.
+const COPIED_NANOS: i128 = 1_000_000_000;
 
 /// A step as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub struct Step {
     pub marked: Option<Time>,
     /// The file that changed last.
     pub(super) last: Vec<u8>,
+    /// A file that its writer certainly wrote after the marker, which is therefore of an earlier time.
+    pub(super) rewritten: Option<Vec<u8>>,
     /// When entries were last added to or removed from its directories, and when anything about its files last changed.
     pub(super) moved: Time,
     pub(super) touched: Time,
@@ -103,8 +109,8 @@ impl Step {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             items => items,
         };
-        let late = mark.filter(|mark| mark.is_of_transformers());
-        let late = late.map(|mark| Late::after(&mark.path));
+        let marked = mark.map(Marked::of);
+        let mut rewritten = None;
         let mark = mark.and_then(|mark| mark.path.strip_prefix(path).ok());
         let mark = mark.map(|mark| mark.as_os_str().as_encoded_bytes());
         let mut walk = items?;
@@ -130,9 +136,13 @@ impl Step {
             }
             if let Ok(Item::File { stat, .. } | Item::Symlink { stat, .. }) = &item {
                 let place = || path.join(OsStr::from_bytes(walk.path()));
-                let is_late = is_of_ranks(walk.path())
-                    && late.as_ref().is_some_and(|late| late.has(stat, place));
-                sight.age(walk.path(), stat, mark, is_late || is_own(walk.path()));
+                let others =
+                    (marked.as_ref()).map(|marked| marked.others(walk.path(), stat, place));
+                let is_beside = others == Some(Others::Late) || is_own(walk.path());
+                sight.age(walk.path(), stat, mark, is_beside);
+                if others == Some(Others::Rewritten) {
+                    rewritten = Some(walk.path().to_vec());
+                }
             }
         }
         let name = shown(path.file_name().unwrap_or_default().as_encoded_bytes());
@@ -146,6 +156,7 @@ impl Step {
             bytes: sight.bytes,
             marked: sight.mark,
             last: sight.last,
+            rewritten,
             moved: sight.moved,
             touched: sight.touched,
             files: sight.files,
@@ -276,28 +287,69 @@ fn is_own(path: &[u8]) -> bool {
     name.is_some_and(|name| name.starts_with(OF_RANKS))
 }
 
-/// Recognizes files that other ranks wrote after a marker: created after it, rather than rewritten.
-struct Late {
-    marked: Option<(Time, SystemTime)>,
+/// Recognizes what a file that is newer than the marker means.
+struct Marked {
+    /// When the marker was written, and when it was created.
+    times: Option<(Time, SystemTime)>,
+    is_of_transformers: bool,
+    is_named: bool,
+    /// Whether one clock gives the times of all files.
+    is_here: bool,
 }
 
-impl Late {
-    fn after(mark: &Path) -> Self {
-        let born = mark.symlink_metadata().and_then(|found| found.created());
-        let marked = Stat::of_path(mark).map(|stat| stat.mtime);
+/// What a file means that was written after the marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Others {
+    /// Another rank wrote it, as ranks do.
+    Late,
+    /// The marker's writer began to write everything again.
+    Rewritten,
+    /// It may be either, or was written before.
+    Unknown,
+}
+
+impl Marked {
+    fn of(mark: &Mark) -> Self {
+        let born = (mark.path.symlink_metadata()).and_then(|found| found.created());
+        let marked = Stat::of_path(&mark.path).map(|stat| stat.mtime);
         Self {
-            marked: marked.ok().zip(born.ok()),
+            times: (marked.ok().zip(born.ok())).filter(|_| mark.comes_last),
+            is_of_transformers: mark.is_of_transformers(),
+            is_named: mark.is_named,
+            is_here: is_host_local(&mark.path),
         }
     }
 
-    /// Whether a file is late. If the file system does not record creation times, none is.
-    fn has(&self, stat: &Stat, place: impl FnOnce() -> PathBuf) -> bool {
-        let Some((_, born)) = self.marked.filter(|(marked, _)| stat.mtime > *marked) else {
-            return false;
+    /// What it means that there is this file. If the file system does not record creation times, that is unknown.
+    fn others(&self, path: &[u8], stat: &Stat, place: impl FnOnce() -> PathBuf) -> Others {
+        let Some((marked, born)) = self.times.filter(|(marked, _)| stat.mtime > *marked) else {
+            return Others::Unknown;
         };
+        let is_rank = is_own(path) || (self.is_of_transformers && is_of_ranks(path));
         let made = place().symlink_metadata().and_then(|found| found.created());
-        made.is_ok_and(|made| made > born)
+        if is_rank {
+            let is_late = self.is_of_transformers && is_of_ranks(path);
+            let is_made_after = made.is_ok_and(|made| made > born);
+            return match is_late && is_made_after {
+                true => Others::Late,
+                false => Others::Unknown,
+            };
+        }
+        // A copy may have any time of writing; a file that was just written has the time of its last change.
+        let is_written = nanos_between(stat.mtime, stat.ctime) <= COPIED_NANOS;
+        // A file that was created after the marker is an addition, by a callback of the job for instance.
+        let was_there =
+            made.is_ok_and(|made| system_time(marked).is_some_and(|marked| made < marked));
+        match self.is_here && is_written && (self.is_named || was_there) {
+            true => Others::Rewritten,
+            false => Others::Unknown,
+        }
     }
+}
+
+fn system_time(time: Time) -> Option<SystemTime> {
+    let since = Duration::new(u64::try_from(time.secs).ok()?, time.nanos);
+    UNIX_EPOCH.checked_add(since)
 }
 
 impl Sight {

@@ -132,3 +132,64 @@ fn a_marker_that_others_may_write_after_is_waited_upon() {
         assert_eq!(looks, expected, "{step}");
     }
 }
+
+/// A writer may die within a moment of its marker, when it writes the same step again.
+#[test]
+fn a_rewrite_that_breaks_off_right_after_the_marker_is_never_finished() {
+    for (step, files) in writers() {
+        let is_renamed = files.iter().any(|(_, bytes)| bytes.is_empty());
+        let (marker, others) = files.split_last().unwrap();
+        let inside: Vec<_> = (others.iter())
+            .filter(|(name, _)| name.starts_with(step))
+            .collect();
+        if is_renamed || step == "500" {
+            continue;
+        }
+        for is_named in [false, true] {
+            for count in 1..=inside.len() {
+                let dir = tempfile::tempdir().unwrap();
+                let done = format!("{step}/DONE");
+                let last = match is_named {
+                    true => dir.path().join(&done),
+                    false => dir.path().join(marker.0),
+                };
+                let rule = StepRule {
+                    done: is_named.then(|| "DONE".into()),
+                    ..rule()
+                };
+                for (name, bytes) in others {
+                    write(&dir.path().join(name), bytes);
+                }
+                write(&last, &marker.1);
+                assert_eq!(finished(dir.path(), rule.clone()), [step], "{step}");
+                std::thread::sleep(Duration::from_millis(20));
+                for (name, bytes) in inside.iter().take(count) {
+                    write(&dir.path().join(name), bytes);
+                }
+                let what = format!("{count} files of {step}, named: {is_named}");
+                assert!(finished(dir.path(), rule.clone()).is_empty(), "{what}");
+                // It counts with its next marker.
+                std::thread::sleep(Duration::from_millis(20));
+                write(&last, &marker.1);
+                assert_eq!(finished(dir.path(), rule), [step], "{what}");
+            }
+        }
+    }
+}
+
+/// A callback of the job may add files of its own once the trainer has written its marker.
+#[test]
+fn a_file_that_is_added_right_after_the_marker_does_not_make_it_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join("checkpoint-8").join(name);
+    for name in ["model.bin", "trainer_state.json", "DONE"] {
+        write(&file(name), "1");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    write(&file("adapter.json"), "{}");
+    let mut by_user = rule();
+    by_user.done = Some("DONE".into());
+    assert_eq!(finished(dir.path(), rule()), ["checkpoint-8"]);
+    // Whoever names the last file means that nothing comes after it.
+    assert!(finished(dir.path(), by_user).is_empty());
+}
