@@ -1,12 +1,16 @@
-//! Finds compressed files that are cut off or damaged, by decoding them: zstd (RFC 8878) and zlib (RFC 1950).
+//! Finds files that are cut off: compressed ones by decoding them, zstd (RFC 8878) and zlib (RFC 1950), and programs and
+//! libraries by their header, which says where their tables end (ELF, System V ABI chapter 4).
 //!
-//! A file that begins as neither may be anything, and counts as whole. One that begins with zeros does not: that is what
+//! A file that begins as none of them may be anything, and counts as whole. One that begins with zeros does not: that is what
 //! a crash of a host leaves of a file whose bytes it had not written back.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
+use elf::abi::EI_NIDENT;
+use elf::endian::AnyEndian;
+use elf::file::{FileHeader, parse_ident};
 use flate2::{Decompress, FlushDecompress, Status};
 use store::{Content, Reader, Result};
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
@@ -14,6 +18,9 @@ use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 use super::cut;
 
 const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+const ELF: [u8; 4] = *b"\x7FELF";
+/// The length of the header of a 64-bit file; that of a 32-bit one is shorter.
+const ELF_HEAD_BYTES: usize = 64;
 const BUFFER_BYTES: usize = 128 << 10;
 
 /// Whether a file is cut off or damaged. Returns false for an unreadable file; its reader reports the error.
@@ -59,6 +66,8 @@ enum State {
     Start,
     Zstd(Decoder<'static>),
     Zlib(Decompress),
+    /// The first bytes, and the number of all.
+    Elf(Vec<u8>, u64),
     /// It is decoded to its end, or nothing is known of its format.
     Whole,
     Broken,
@@ -89,6 +98,7 @@ impl Frame {
         let done = match &mut self.state {
             State::Zstd(decoder) => zstd(decoder, bytes, &mut self.waste),
             State::Zlib(decoder) => zlib(decoder, bytes, &mut self.waste),
+            State::Elf(head, seen) => elf(head, seen, bytes),
             _ => return,
         };
         match done {
@@ -107,6 +117,9 @@ fn started(begin: &[u8]) -> State {
     }
     if ZSTD.starts_with(head) {
         return Decoder::new().map_or(State::Broken, State::Zstd);
+    }
+    if ELF.starts_with(head) {
+        return State::Elf(Vec::new(), 0);
     }
     // Deflate with a window of up to 32 KiB, and both bytes as a number are a multiple of 31.
     let is_zlib = match *head {
@@ -160,6 +173,29 @@ fn zlib(decoder: &mut Decompress, bytes: &[u8], waste: &mut [u8]) -> Option<bool
             return None;
         }
     }
+}
+
+/// Whether the file reaches to the end of its last table; `None` if its header is none. Linkers write the table of sections
+/// last, or that of segments.
+fn elf(head: &mut Vec<u8>, seen: &mut u64, bytes: &[u8]) -> Option<bool> {
+    *seen += bytes.len() as u64;
+    let rest = ELF_HEAD_BYTES - head.len();
+    head.extend_from_slice(bytes.get(..rest).unwrap_or(bytes));
+    let Some((ident, tail)) = head.split_at_checked(EI_NIDENT) else {
+        return Some(false);
+    };
+    if head.len() < ELF_HEAD_BYTES {
+        return Some(false);
+    }
+    let parsed =
+        parse_ident::<AnyEndian>(ident).and_then(|ident| FileHeader::parse_tail(ident, tail));
+    let header = parsed.ok()?;
+    let end = |at: u64, size: u16, count: u16| at.checked_add(u64::from(size) * u64::from(count));
+    // With very many sections, the first one of the table has their number.
+    let sections = header.e_shnum.max(u16::from(header.e_shoff > 0));
+    let sections = end(header.e_shoff, header.e_shentsize, sections)?;
+    let segments = end(header.e_phoff, header.e_phentsize, header.e_phnum)?;
+    Some(*seen >= sections.max(segments))
 }
 
 #[cfg(test)]
@@ -230,11 +266,31 @@ mod tests {
 
     #[test]
     fn what_is_no_frame_counts_as_whole_and_zeros_do_not() {
-        for whole in [&b"code"[..], b"x", b"\x7FELF", &[0x78, 0x9D, 1]] {
+        for whole in [&b"code"[..], b"x", b"\x7FELG", &[0x78, 0x9D, 1]] {
             assert!(!is_broken_by(whole, 1 << 10), "{whole:?}");
         }
-        for broken in [&[][..], &[0; 100], &ZSTD[..2], &ZSTD, &[0x78, 0x9C]] {
+        for broken in [
+            &[][..],
+            &[0; 100],
+            &ZSTD[..2],
+            &ZSTD,
+            &[0x78, 0x9C],
+            &ELF,
+            &[&ELF[..], &[7; 100]].concat(),
+        ] {
             assert!(is_broken_by(broken, 1 << 10), "{broken:?}");
+        }
+    }
+
+    /// This program is one.
+    #[test]
+    fn a_library_is_whole_only_to_the_end_of_its_tables() {
+        let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        for step in [7, 4096, usize::MAX] {
+            assert!(!is_broken_by(&program, step), "{step}");
+        }
+        for end in [4, 20, 63, 64, 1000, program.len() / 2, program.len() - 1] {
+            assert!(is_broken_by(&program[..end], 4096), "{end}");
         }
     }
 }

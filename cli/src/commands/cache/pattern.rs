@@ -54,6 +54,18 @@ impl TryFrom<String> for Pattern {
 }
 
 impl Pattern {
+    /// A path that matches: as it is written, for patterns without parts of a key.
+    pub(super) fn sample(&self) -> Vec<u8> {
+        let piece = |piece: &Piece| match piece {
+            Piece::Text(text) => text.clone(),
+            Piece::Any => b"*".to_vec(),
+            Piece::Field { digits, .. } => vec![b'0'; digits.unwrap_or(1)],
+        };
+        let part = |part: &Vec<Piece>| part.iter().flat_map(piece).collect::<Vec<u8>>();
+        let parts: Vec<Vec<u8>> = self.parts.iter().map(part).collect();
+        parts.join(&b'/')
+    }
+
     /// Whether only entries of such a cache match, by a name in the pattern or by digits; otherwise any path may.
     pub(super) fn is_distinct(&self) -> bool {
         /// A shorter text, or an ending, may be in any name.

@@ -91,7 +91,7 @@ pub(super) struct Shape {
     /// JSON files that name others beside them by absolute paths. Each of these must have content.
     #[serde(default)]
     pub(super) groups: Vec<Pattern>,
-    /// Files that are one frame of zstd or zlib, which must be whole.
+    /// Files that must not be cut off, if they are a frame of zstd or zlib, or a program or library (ELF).
     #[serde(default)]
     pub(super) frames: Vec<Pattern>,
     /// Text files that may contain host names.
@@ -159,7 +159,20 @@ impl Profile {
             let told = format!("default: expected a path below ~/ or /, found {place:?}");
             return Err(wrong(path, &told));
         }
+        if profile.stale.is_some_and(|span| span.0.is_zero()) {
+            // Every lock would be abandoned, also that of a compiler at work.
+            return Err(wrong(path, "stale: expected more than 0"));
+        }
+        for root in &profile.root {
+            root.check().map_err(|told| wrong(path, &told))?;
+        }
         for (number, shape) in (1..).zip(&profile.entry) {
+            if let Some(name) = shape.needs.iter().find_map(|need| need.stays(shape)) {
+                let told = format!(
+                    "needs: {name:?} never leaves the host, by `volatile`: no entry would be complete elsewhere"
+                );
+                return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
+            }
             if !shape.beside.is_empty() && !shape.file {
                 let told = "beside: is for entries that are a file (file = true)";
                 return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
@@ -248,7 +261,37 @@ impl Profile {
     }
 }
 
+impl Need {
+    /// A name of the file, if no file with one of its names leaves the host.
+    fn stays(&self, shape: &Shape) -> Option<String> {
+        let names: Vec<Vec<u8>> = self.files.iter().map(Pattern::sample).collect();
+        let first = String::from_utf8_lossy(names.first()?).into_owned();
+        let mut names = names.iter();
+        names.all(|name| shape.is_volatile(name)).then_some(first)
+    }
+}
+
 impl Root {
+    /// Says what is wrong with it.
+    fn check(&self) -> std::result::Result<(), String> {
+        if self.variable.is_empty() || self.variable.contains(['=', '\0']) {
+            let found = &self.variable;
+            return Err(format!(
+                "variable: expected the name of a variable, found {found:?}"
+            ));
+        }
+        let is_below = |below: &PathBuf| {
+            let mut parts = below.components();
+            parts.all(|part| matches!(part, std::path::Component::Normal(_)))
+        };
+        match self.below.as_ref().filter(|below| !is_below(below)) {
+            Some(below) => Err(format!(
+                "below: expected a path inside of the directory, found {below:?}"
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// The directory that the variable names.
     fn look(&self) -> Option<PathBuf> {
         let value = std::env::var_os(&self.variable).filter(|value| !value.is_empty())?;
@@ -371,6 +414,24 @@ mod tests {
             (
                 format!("{entry}path = \"a/**\"\n"),
                 "[[entry]] number 1: path: expected a path without **",
+            ),
+            (
+                format!("stale = \"0s\"\n{entry}path = \"a\"\n"),
+                "stale: expected more than 0",
+            ),
+            (
+                format!("{entry}path = \"a\"\n[[root]]\nvariable = \"\"\n"),
+                "variable: expected the name of a variable",
+            ),
+            (
+                format!("{entry}path = \"a\"\n[[root]]\nvariable = \"A\"\nbelow = \"../x\"\n"),
+                "below: expected a path inside of the directory, found \"../x\"",
+            ),
+            (
+                format!(
+                    "{entry}path = \"a\"\nneeds = [{{ files = [\"done\"], bytes = 0 }}]\nvolatile = [\"d*\"]\n"
+                ),
+                "[[entry]] number 1: needs: \"done\" never leaves the host",
             ),
             (
                 format!("stale = \"soon\"\n{entry}path = \"a\"\n"),
