@@ -37,6 +37,15 @@ pub enum ErrorKind {
     Interrupted,
 }
 
+/// One of the two stores of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The store from which versions are copied.
+    Source,
+    /// The store to which they are copied.
+    Destination,
+}
+
 /// What went wrong, where, why, and what to do next.
 pub struct Error(Box<Inner>);
 
@@ -46,6 +55,7 @@ struct Inner {
     details: Vec<String>,
     missing: Option<String>,
     is_given_up: bool,
+    end: Option<End>,
     remedy: Option<Remedy>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -68,6 +78,7 @@ impl Error {
             details: Vec::new(),
             missing: None,
             is_given_up: false,
+            end: None,
             remedy: None,
             source: None,
         }))
@@ -143,6 +154,13 @@ impl Error {
         self
     }
 
+    /// Records which store of a transfer the error is about, unless that is known already.
+    #[must_use]
+    pub(crate) fn at(mut self, end: End) -> Self {
+        self.0.end.get_or_insert(end);
+        self
+    }
+
     /// Adds what to do next. Plain text must name no flag and no verb: the library does not know which program uses it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<Remedy>) -> Self {
@@ -204,6 +222,11 @@ impl Error {
     /// Returns the name of the ref that does not exist, if that is the error.
     pub fn missing(&self) -> Option<&str> {
         self.0.missing.as_deref()
+    }
+
+    /// Returns which store of a transfer the error is about, if that is known.
+    pub fn end(&self) -> Option<End> {
+        self.0.end
     }
 
     /// Returns what to do next.

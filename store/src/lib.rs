@@ -102,7 +102,7 @@ mod wanted;
 
 pub use access::{Uses, leave as leave_use};
 pub use cat::cat;
-pub use error::{Error, ErrorKind, Result};
+pub use error::{End, Error, ErrorKind, Result};
 pub use format::{
     ChunkerParams, Content, Ended, Extra, FeatureKind, Features, Format, Id, Keep, Namespace, Node,
     Origin, Pattern, Policy, RefName, RefSpec, RefState, RefSums, Root, Rules, Scope, State,

@@ -334,3 +334,46 @@ fn one_verified_import_heals_what_has_lost_its_trees() {
     env.ok(["get", "project/demo/data", "out"]);
     assert_same_tree(&env.path("data"), &env.path("out"));
 }
+
+/// Changes a byte of the last segment in a file.
+fn damage_segment(env: &TestEnvironment, name: &str) {
+    const TRAILER: &[u8] = b"STORESGE";
+    let path = env.path(name);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let mut windows = bytes.windows(TRAILER.len());
+    let at = windows.rposition(|window| window == TRAILER).unwrap();
+    bytes[at] ^= 1;
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+}
+
+/// Two stores take part in a transfer, and a hint about the other one leads astray.
+#[test]
+fn a_hint_names_the_store_that_is_damaged() {
+    let env = environment!();
+    two_refs(&env);
+    env.ok(["export", "one.bundle", "project/demo/data"]);
+    env.ok(["init", "elsewhere"]);
+    env.ok(elsewhere(&["import", "one.bundle"]));
+    damage_segment(&env, "one.bundle");
+    let at = "store repair --store one.bundle";
+    let told = |args: &[&str], at: &str| {
+        let finished = env.store(args);
+        assert_eq!(finished.code, Some(4), "{args:?}: {finished}");
+        assert!(finished.stderr.contains(at), "{args:?}: {finished}");
+    };
+    told(&["export", "one.bundle", "project/demo/data"], at);
+    told(
+        &["export", "one.bundle", "project/demo/data", "--verify"],
+        at,
+    );
+    env.ok(["push", "project/demo/data", "elsewhere"]);
+    let segments = std::fs::read_dir(env.path("elsewhere/segments")).unwrap();
+    for segment in segments.flatten() {
+        let name = segment.file_name().into_string().unwrap();
+        damage_segment(&env, &format!("elsewhere/segments/{name}"));
+    }
+    let at = "store repair --store elsewhere";
+    told(&["push", "project/demo/data", "elsewhere"], at);
+    told(&["push", "project/demo/data", "elsewhere", "--verify"], at);
+}

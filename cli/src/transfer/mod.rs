@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use store::replicate::{
     Delete, Forgetful, RefStatus, ReplicateReport, ReplicateRequest, Resume, replicate,
 };
-use store::{ChunkId, Error, ErrorKind, Progress, Result, Store, StoreId};
+use store::{ChunkId, End, Error, ErrorKind, Progress, Result, Store, StoreId};
 
 pub(crate) use self::args::How;
 use self::report::TransferReport;
@@ -153,16 +153,17 @@ impl Transfer {
         request
     }
 
-    /// Makes the commands in the hint look for a missing ref at the source, not in the selected store.
-    fn at_source(&self, error: Error) -> Error {
-        match &self.from {
-            Side::There(named) if error.kind() == ErrorKind::NotFound => {
-                elsewhere::at(error, named)
-            }
-            Side::Bundle(path) if error.kind() == ErrorKind::NotFound => {
-                elsewhere::at(error, &path.to_string_lossy())
-            }
-            _ => error,
+    /// Makes the commands in the hint name the store that the error is about. A missing ref is missing at the source.
+    fn at_its_store(&self, error: Error) -> Error {
+        let side = match error.end() {
+            Some(End::Destination) => &self.to,
+            None if error.kind() != ErrorKind::NotFound => return error,
+            _ => &self.from,
+        };
+        match side {
+            Side::There(named) => elsewhere::at(error, named),
+            Side::Bundle(path) => elsewhere::at(error, &path.to_string_lossy()),
+            Side::Here => error,
         }
     }
 
@@ -250,11 +251,10 @@ fn dry_run(transfer: &Transfer, context: &Context) -> Result<()> {
     let elapsed = watch.elapsed();
     drop(watch);
     let done = done?;
-    let rate = estimate::rate(transfer.request.bytes_per_second, from, to);
     let mut report = TransferReport::new(transfer, id, &done, elapsed, context);
-    report.estimate(rate);
+    report.estimate(estimate::rate(transfer.request.bytes_per_second, from, to));
     show(&report, context)?;
-    ended(done).map_err(|error| transfer.at_source(error))
+    ended(done).map_err(|error| transfer.at_its_store(error))
 }
 
 /// Opens both stores, which must differ.
@@ -277,7 +277,7 @@ fn open(transfer: &Transfer, context: &Context) -> Result<Stores> {
                 }
                 // A file means that something was exported, so the request is checked before it is made.
                 store::check_selected(&from, &transfer.request)
-                    .map_err(|error| transfer.at_source(error))?;
+                    .map_err(|error| transfer.at_its_store(error))?;
             }
             unseen::check(&from, &transfer.request, path)?;
             context.open_or_make_bundle(path)?
@@ -373,7 +373,7 @@ fn finish(
     let job = told.job;
     let ended = done
         .and_then(|done| shown.and_then(|()| ended(done)))
-        .map_err(|error| transfer.at_source(error));
+        .map_err(|error| transfer.at_its_store(error));
     transfer.write_metrics(&job, numbers, success, ended)
 }
 

@@ -13,7 +13,7 @@ use super::missing::{Unreadable, Wants, is_its_own};
 use super::runs::{EachRun, FrameChunk, Run, WantedFrame, join};
 use super::uploader::Uploader;
 use crate::codec::{Decoder, LEVEL, delta_base};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{End, Error, ErrorKind, Result};
 use crate::format::{FrameKind, PackChunk, pack_key};
 use crate::id::{ChunkId, PackId};
 use crate::index::Location;
@@ -339,6 +339,15 @@ impl Shared<'_> {
 }
 
 impl Failure {
+    /// The error, which says which store it is about. Being stopped is about neither.
+    pub(super) fn into_error(self) -> Error {
+        match (self.error.kind(), self.is_there) {
+            (ErrorKind::Interrupted, _) => self.error,
+            (_, true) => at_destination(self.error),
+            (_, false) => at_source(self.error),
+        }
+    }
+
     pub(super) fn of_source(error: Error) -> Self {
         Self {
             error,
@@ -352,6 +361,14 @@ impl Failure {
             is_there: true,
         }
     }
+}
+
+pub(super) fn at_source(error: Error) -> Error {
+    error.at(End::Source)
+}
+
+pub(super) fn at_destination(error: Error) -> Error {
+    error.at(End::Destination)
 }
 
 fn workers(to: &Store) -> usize {

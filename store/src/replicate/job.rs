@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::changes::changes;
 use super::complete::complete;
-use super::copy::{Failure, copy};
+use super::copy::{Failure, at_destination, at_source, copy};
 use super::missing::{Missing, Unreadable, Wants, is_its_own};
 use super::resume::{adopt, adoptable};
 use super::select::{Bring, Ends, Selected};
@@ -111,8 +111,8 @@ impl<'r> Job<'r> {
             source: unopened(source),
             there: unopened(there),
         };
-        self.from.follow(&mut views.source)?;
-        self.to.follow(&mut views.there)?;
+        (self.from.follow(&mut views.source)).map_err(at_source)?;
+        (self.to.follow(&mut views.there)).map_err(at_destination)?;
         let ends = (self.from, &views.source, self.to, &views.there);
         let versions = room::fitting(ends, versions, &mut self.report.refs)?;
         let pass = PassId::random()?;
@@ -130,7 +130,7 @@ impl<'r> Job<'r> {
                 Ended::Stale => {
                     let tries = headway.stale(self.report.sent_bytes - before);
                     System.pause(tries.ok_or_else(|| self.beaten())?);
-                    views.there = self.to.view()?;
+                    views.there = self.to.view().map_err(at_destination)?;
                 }
             }
         }
@@ -144,7 +144,7 @@ impl<'r> Job<'r> {
         match self.pass(versions, &mut views.source, &views.there, &relied, &session) {
             Err(failure) => {
                 self.keep_finished(&failure, &session);
-                Err(failure.error)
+                Err(failure.into_error())
             }
             Ok(Ended::Stale) => Ok(Ended::Stale),
             Ok(settled) => {

@@ -5,6 +5,7 @@
 //! listing or one request per pack, whichever takes fewer requests.
 
 use super::ReplicateRequest;
+use super::copy::{at_destination, at_source};
 use super::missing::{Missing, Unreadable, is_its_own};
 use super::select::Kept;
 use crate::error::{ErrorKind, Result};
@@ -36,11 +37,12 @@ pub(super) fn incomplete(
     if kept.is_empty() {
         return Ok((Vec::new(), None));
     }
-    let there = opened(to, states.1)?;
-    if !request.verify && from.is_far() && to.is_far() && has_all(to, &there)? {
+    let there = opened(to, states.1).map_err(at_destination)?;
+    let may_be_listed = !request.verify && from.is_far() && to.is_far();
+    if may_be_listed && has_all(to, &there).map_err(at_destination)? {
         return Ok((Vec::new(), None));
     }
-    let source = opened(from, states.0)?;
+    let source = opened(from, states.0).map_err(at_source)?;
     let relied = Relied::new(there.index.clone());
     let sides = Sides {
         from: Reader::at(from, source.clone()),
@@ -48,12 +50,11 @@ pub(super) fn incomplete(
     };
     let lacking = sides.lacking(kept, &relied)?;
     let bad = match request.verify {
-        true => {
-            segments::check(to, &relied, Compared::Bytes)?;
-            mend::damaged(to, &there, &relied.packs()?, progress)?
-        }
-        false => mend::unsound(to, &there.state, &relied)?,
-    };
+        true => segments::check(to, &relied, Compared::Bytes)
+            .and_then(|()| mend::damaged(to, &there, &relied.packs()?, progress)),
+        false => mend::unsound(to, &there.state, &relied),
+    }
+    .map_err(at_destination)?;
     if bad.is_empty() {
         return Ok((lacking, None));
     }

@@ -45,6 +45,7 @@ use crate::progress::Progress;
 use crate::remedy::Note;
 use crate::store::Store;
 
+use copy::{at_destination, at_source};
 use job::Job;
 use kept::incomplete;
 use select::{Ends, select};
@@ -287,7 +288,8 @@ pub fn replicate(
     resume: &dyn Resume,
     progress: &dyn Progress,
 ) -> Result<ReplicateReport> {
-    replicate_state(from, from.source_state()?, to, request, resume, progress)
+    let source = from.source_state().map_err(at_source)?;
+    replicate_state(from, source, to, request, resume, progress)
 }
 
 /// Does [`replicate`] with `source` as the state of the store `from`.
@@ -303,10 +305,10 @@ fn replicate_state(
         from: from.format().id,
         to: to.format().id,
     };
-    let there = to.state()?;
+    let there = to.state().map_err(at_destination)?;
     if !request.dry_run {
-        to.check_writable(&there)?;
-        to.check_packs_there(&there)?;
+        let checked = (to.check_writable(&there)).and_then(|()| to.check_packs_there(&there));
+        checked.map_err(at_destination)?;
     }
     let mut selected = select(request, ends, &source, &there)?;
     if request.delete.drops() {
@@ -330,7 +332,7 @@ fn replicate_state(
     let there = match (incomplete.is_empty(), without) {
         (true, _) => there,
         (false, Some(without)) => without,
-        (false, None) => to.state()?,
+        (false, None) => to.state().map_err(at_destination)?,
     };
     job.report.refs.append(&mut selected.settled);
     job.report.notes.append(&mut selected.notes);

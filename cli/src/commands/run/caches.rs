@@ -367,7 +367,13 @@ impl Cache {
         let report = report.map_err(|error| {
             let dir = self.dir.display();
             let what = format!("{dir}: what an earlier run left here is not saved");
-            self.advised(error.within(what))
+            let error = self.advised(error.within(what));
+            let advice = error.remedy().map(remedy::words).unwrap_or_default();
+            let away = format!(
+                "{advice}; or move {dir} away: the run then begins with what {} has",
+                self.name
+            );
+            error.hint(away)
         })?;
         if !report.unchanged {
             context.out.note(format_args!(

@@ -153,7 +153,10 @@ impl Seeder<'_> {
         self.end(beating, how);
         let published = match published {
             Ok(published) => published,
-            Err(error) => return Err(kept(error.within("not published"), dir)),
+            Err(error) => {
+                let whole = (!is_empty).then_some(self.target);
+                return Err(kept(error.within("not published"), dir, whole));
+            }
         };
         let Published {
             version,
@@ -184,7 +187,7 @@ impl Seeder<'_> {
         ));
         let skipped = failure::skipped(left_out).into_iter();
         let skipped = skipped.map(|skipped| format!("left out: {}", skipped.error));
-        Err(kept(error.list(skipped), dir))
+        Err(kept(error.list(skipped), dir, None))
     }
 
     /// Tells the others and the user that the script failed, and ends with its exit code.
@@ -300,8 +303,8 @@ impl Seeder<'_> {
     }
 }
 
-/// The error of a directory that is kept, since not all of it was published.
-fn kept(error: Error, dir: SeedDir) -> Error {
+/// The error of a directory that is kept, since not all of it was published: none of it, if `target` is given.
+fn kept(error: Error, dir: SeedDir, target: Option<&RefName>) -> Error {
     let Some(dir) = dir.keep() else {
         return error;
     };
@@ -309,10 +312,10 @@ fn kept(error: Error, dir: SeedDir) -> Error {
     let advice = advice
         .map(|advice| format!("{advice}; "))
         .unwrap_or_default();
-    error.hint(format!(
-        "{advice}what the script made is in {}",
-        dir.display()
-    ))
+    let dir = dir.display();
+    let how = target.map(|target| format!(": `store put --base 0 {dir} {target}` publishes it"));
+    let how = how.unwrap_or_default();
+    error.hint(format!("{advice}what the script made is in {dir}{how}"))
 }
 
 /// The signal that ended a script, if one did; 255, with which many scripts fail, is none.
