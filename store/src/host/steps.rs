@@ -356,7 +356,7 @@ impl Steps {
         let newest = near.and_then(|age| age.newest_since(step));
         let is_later = self.is_later(newest.unwrap_or(step.newest), marked.mtime);
         let newer = is_later.then_some(&step.last);
-        if let Some(file) = newer.or(step.rewritten.as_ref()).cloned() {
+        if let Some(file) = newer.or(step.rewritten(newest.is_some())).cloned() {
             let mark = mark.path.clone();
             return Some(NotYet::Older { mark, file });
         }

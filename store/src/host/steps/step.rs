@@ -40,8 +40,9 @@ pub struct Step {
     pub marked: Option<Time>,
     /// The file that changed last.
     pub(super) last: Vec<u8>,
-    /// A file that its writer certainly wrote after the marker, which is therefore of an earlier time.
-    pub(super) rewritten: Option<Vec<u8>>,
+    /// A file that was certainly written after the marker, which is therefore of an earlier time; if there are several,
+    /// one that only the marker's writer writes.
+    rewritten: Option<Vec<u8>>,
     /// When entries were last added to or removed from its directories, and when anything about its files last changed.
     pub(super) moved: Time,
     pub(super) touched: Time,
@@ -140,7 +141,8 @@ impl Step {
                     (marked.as_ref()).map(|marked| marked.others(walk.path(), stat, place));
                 let is_beside = others == Some(Others::Late) || is_own(walk.path());
                 sight.age(walk.path(), stat, mark, is_beside);
-                if others == Some(Others::Rewritten) {
+                let is_first = rewritten.is_none() || !is_of_others(walk.path());
+                if others == Some(Others::Rewritten) && is_first {
                     rewritten = Some(walk.path().to_vec());
                 }
             }
@@ -211,6 +213,13 @@ impl Step {
         }
         let own = self.files.iter().filter(|file| !file.is_of_ranks);
         own.map(|file| file.written.min(file.changed)).max()
+    }
+
+    /// A file that was written after the marker and shows that the marker is of an earlier time. If `all` files were
+    /// written again, so was the marker, and what other ranks write may follow it.
+    pub(super) fn rewritten(&self, all: bool) -> Option<&Vec<u8>> {
+        let file = self.rewritten.as_ref();
+        file.filter(|file| !(all && is_of_others(file)))
     }
 
     /// Whether a file that only the marker's writer writes came after the marker, which came at `marked`, with an older
@@ -287,6 +296,11 @@ fn is_own(path: &[u8]) -> bool {
     name.is_some_and(|name| name.starts_with(OF_RANKS))
 }
 
+/// Whether another rank than the marker's may write a file of this name.
+fn is_of_others(path: &[u8]) -> bool {
+    is_of_ranks(path) || is_own(path)
+}
+
 /// Recognizes what a file that is newer than the marker means.
 struct Marked {
     /// When the marker was written, and when it was created.
@@ -335,8 +349,9 @@ impl Marked {
                 false => Others::Unknown,
             };
         }
-        // A copy may have any time of writing; a file that was just written has the time of its last change.
-        let is_written = nanos_between(stat.mtime, stat.ctime) <= COPIED_NANOS;
+        // A copy may have any time of writing; a file that was just written has the time of its last change. A time that
+        // was set is finer than those of the kernel, and so may be later than its change, and than the marker.
+        let is_written = (0..=COPIED_NANOS).contains(&nanos_between(stat.mtime, stat.ctime));
         // A file that was created after the marker is an addition, by a callback of the job for instance.
         let was_there =
             made.is_ok_and(|made| system_time(marked).is_some_and(|marked| made < marked));
@@ -382,7 +397,7 @@ impl Sight {
             file.update(format!("{:?}", stat.mtime).as_bytes());
             self.files.push(Seen {
                 name: name.to_vec(),
-                is_of_ranks: is_of_ranks(name) || is_own(name),
+                is_of_ranks: is_of_others(name),
                 written: stat.mtime,
                 changed: stat.ctime,
                 path,

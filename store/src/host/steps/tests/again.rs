@@ -193,3 +193,34 @@ fn a_file_that_is_added_right_after_the_marker_does_not_make_it_wait() {
     // Whoever names the last file means that nothing comes after it.
     assert!(finished(dir.path(), by_user).is_empty());
 }
+
+/// A published step of which all was written again counts as soon as another rank has written its part, even after the
+/// marker. What only rank 0 writes must not come after it.
+#[test]
+fn what_another_rank_writes_again_may_follow_the_marker() {
+    for (marker, done) in [("trainer_state.json", None), ("DONE", Some("DONE"))] {
+        let dir = tempfile::tempdir().unwrap();
+        let rule = StepRule {
+            done: done.map(Into::into),
+            late: at(5),
+            rewritten: at(300),
+            ..rule()
+        };
+        let write_now = |name: &str| {
+            write(&dir.path().join("checkpoint-8").join(name), "1");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let write_all = || ["optimizer.bin", "model.bin", marker].map(write_now);
+        write_all();
+        let first = Steps::all(dir.path(), &rule).unwrap().pop().unwrap();
+        let published = StepAge::of(&first);
+        let seen = || seen_of(dir.path(), &published, rule.clone(), 999);
+        write_all();
+        write_now("optimizer.bin");
+        assert_eq!(seen(), Ok(()), "{marker}");
+        write_now("model.bin");
+        assert!(matches!(seen(), Err(NotYet::Older { .. })), "{marker}");
+        write_now("optimizer.bin");
+        assert!(matches!(seen(), Err(NotYet::Older { .. })), "{marker}");
+    }
+}
