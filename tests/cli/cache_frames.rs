@@ -1,4 +1,5 @@
-//! Compile caches whose files tell by their bytes alone that they are whole: compressed ones of JAX, groups of Triton.
+//! Compile caches whose files tell by their bytes alone that they are whole: compressed ones of JAX, groups of Triton,
+//! libraries of Inductor.
 
 use std::fs;
 
@@ -147,4 +148,41 @@ fn a_group_that_is_torn_or_lacks_a_file_is_not_complete() {
     let status = triton(&["status", "elsewhere", REF]);
     assert_eq!(counts(&status, ["complete"]), [1], "{status}");
     assert_eq!(status["refs"][0]["same"], 1, "{status}");
+}
+
+/// A linker writes its output in place, and may be killed.
+#[test]
+fn a_library_that_is_cut_off_is_neither_pushed_nor_pulled() {
+    let env = environment!();
+    let inductor = |words: &[&str]| cache(&env, "inductor", words);
+    env.write("f.c", "int f(void) { return 1; }");
+    let built = std::process::Command::new("gcc")
+        .args(["-shared", "-o", "f.so", "f.c"])
+        .current_dir(env.path("."))
+        .status();
+    assert!(built.unwrap().success());
+    let library = fs::read(env.path("f.so")).unwrap();
+    let key = |letter: &str| format!("c{}", letter.repeat(51));
+    let place = |dir: &str, letter: &str| format!("{dir}/a{letter}/{}.so", key(letter));
+    env.write(place("here", "b"), &library);
+    env.write(place("here", "c"), &library[..library.len() / 2]);
+    let pushed = inductor(&["push", "here", REF]);
+    assert_eq!(counts(&pushed, ["pushed", "refused"]), [1, 1], "{pushed}");
+    let status = inductor(&["status", "here"]);
+    assert_eq!(
+        counts(&status, ["complete", "incomplete"]),
+        [1, 1],
+        "{status}"
+    );
+    // As a plain put has stored it. A whole one replaces it.
+    env.ok(["put", "here", REF, "--profile", "none"]);
+    let pulled = inductor(&["pull", "alone", REF]);
+    assert_eq!(counts(&pulled, ["pulled", "refused"]), [1, 1], "{pulled}");
+    assert!(!env.path(place("alone", "c")).exists());
+    env.write(place("there", "c"), &library);
+    let pushed = inductor(&["push", "there", REF]);
+    assert_eq!(counts(&pushed, ["pushed", "refused"]), [1, 0], "{pushed}");
+    let pulled = inductor(&["pull", "alone", REF]);
+    assert_eq!(counts(&pulled, ["pulled", "refused"]), [1, 0], "{pulled}");
+    assert_eq!(fs::read(env.path(place("alone", "c"))).unwrap(), library);
 }

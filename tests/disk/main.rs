@@ -7,6 +7,7 @@ mod full;
 mod jobs;
 mod journal;
 mod killed;
+mod killed_save;
 mod large;
 mod mapped;
 mod mounts;

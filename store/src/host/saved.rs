@@ -4,6 +4,9 @@
 //! mark of a tree, and is in the pool that has the mark: if it were lost alone, the next save would be merged from the
 //! version of the mark, and take back what others did since the save. The notes of a directory that no pool made are in
 //! the cache directory of the store; so are those of all directories that builds from before 2026-11-24 saved.
+//!
+//! A program that is killed between the commit and its note would leave the note of the save before. So a draft of the note
+//! says before the commit which tree it is about to commit, and counts once a version has that tree.
 
 use std::fs::File;
 use std::io::Seek;
@@ -17,7 +20,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::format::{Content, RefName, State, Time};
+use crate::format::{Content, RefName, Root, State, Time, Version};
 use crate::host::pool::list::{ListWriter, Thing, checksum};
 use crate::host::pool::{Inode, Known, Mark, Pool, PoolKey};
 use crate::host::{disk, trust};
@@ -89,6 +92,14 @@ pub(crate) struct Notes<'p> {
     root: PathBuf,
 }
 
+/// The note of a save that is under way, whose list is written.
+pub(crate) struct Draft<'p> {
+    /// Those of the directory, and those of it for this ref.
+    notes: (Notes<'p>, Notes<'p>),
+    dir: OwnedFd,
+    note: Note,
+}
+
 /// A list in progress of what a directory is.
 pub(crate) struct Listing {
     list: ListWriter<Thing>,
@@ -141,9 +152,33 @@ impl<'p> Notes<'p> {
         pool.into_iter().chain(cache)
     }
 
-    /// The note about the last save of this directory to this ref, if it is the same inode.
-    pub(crate) fn read_of(&self, name: &RefName) -> Option<Note> {
-        self.to(name).read().filter(|note| note.name == *name)
+    /// The note about the last save of this directory to this ref, if it is the same inode. A save that was killed after
+    /// its commit counts if `state` has its version.
+    ///
+    /// # Errors
+    /// When the state cannot be read.
+    pub(crate) fn read_of(&self, state: &State, name: &RefName) -> Result<Option<Note>> {
+        let notes = self.to(name);
+        let is_of_it = |note: &Note| note.name == *name;
+        let note = notes.read().filter(is_of_it);
+        let newest = note.as_ref().map_or(0, |note| note.version);
+        let draft = notes.read_file(DRAFT).filter(is_of_it);
+        let Some(draft) = draft.filter(|draft| draft.version > newest) else {
+            return Ok(note);
+        };
+        let known = state.refs.get(name)?;
+        let versions = known.map(|known| known.versions).unwrap_or_default();
+        let is_committed = |(number, version): &(u64, Version)| {
+            let Root::Tree { content, .. } = version.root else {
+                return false;
+            };
+            *number >= draft.version && draft.tree == Some(content)
+        };
+        let committed = versions.into_iter().find(is_committed);
+        Ok(match committed {
+            Some((version, _)) => Some(Note { version, ..draft }),
+            None => note,
+        })
     }
 
     /// Whether the directory was saved to a ref as a version that `state` does not know yet.
@@ -151,17 +186,21 @@ impl<'p> Notes<'p> {
     /// # Errors
     /// When the state cannot be read.
     pub(crate) fn is_ahead(&self, state: &State, name: &RefName) -> Result<bool> {
-        let saved = self.read_of(name).map_or(0, |note| note.version);
+        let saved = self.read_of(state, name)?.map_or(0, |note| note.version);
         Ok(saved > state.refs.last(name)?)
     }
 
     /// The note about the last save of this directory, if it is the same inode.
     pub(crate) fn read(&self) -> Option<Note> {
+        self.read_file(NOTE)
+    }
+
+    fn read_file(&self, end: &str) -> Option<Note> {
         let inode = Inode::of(CWD, self.root.as_os_str().as_bytes()).ok()?;
         let read = |dir| {
             use std::io::Read;
             let mut bytes = Vec::new();
-            let file = open_regular(&dir, &self.file("json"))?;
+            let file = open_regular(&dir, &self.file(end))?;
             (file.take(NOTE_BYTES_MAX).read_to_end(&mut bytes)).ok()?;
             let note: Note = serde_json::from_slice(&bytes).ok()?;
             (note.note == NOTE_VERSION && note.inode == inode).then_some(note)
@@ -171,7 +210,7 @@ impl<'p> Notes<'p> {
 
     /// The list of a note, if its bytes are right.
     pub(crate) fn list(&self, note: &Note) -> Option<File> {
-        let name = self.to(&note.name).file(&format!("{}.list", note.list));
+        let name = self.to(&note.name).list_file(note);
         self.dirs().find_map(|dir| {
             let file = open_regular(&dir, &name)?;
             let sum = checksum(&file).ok()??;
@@ -212,49 +251,101 @@ impl<'p> Notes<'p> {
         })
     }
 
-    /// Records what was saved, and replaces the earlier record for the same ref.
-    pub(crate) fn write(
+    /// Begins the note of a save to `name` by writing what the directory is, with its tree `root` and its mark.
+    pub(crate) fn draft(
         &self,
         listing: Listing,
-        (name, version, tree): (&RefName, u64, Content),
+        name: &RefName,
         (root, made): (Content, Option<Made>),
-    ) -> Result<()> {
+    ) -> Result<Draft<'p>> {
         let inode = Inode::of(CWD, self.root.as_os_str().as_bytes());
         let inode = inode.map_err(|errno| Error::io("look at", &self.root, errno.into()))?;
         let notes = self.to(name);
-        let before = notes.read();
         let (sum, mut file) = listing.list.finish()?;
         let note = Note {
             note: NOTE_VERSION,
             inode,
             name: name.clone(),
-            version,
-            tree: Some(tree),
+            version: 0,
+            tree: None,
             root,
             made,
             list: spelled(&sum),
         };
-        let failed = |source| Error::io("write down what was saved of", &self.root, source);
-        let list = |note: &Note| notes.file(&format!("{}.list", note.list));
-        let text = serde_json::to_vec(&note)
-            .map_err(|source| Error::invalid("note of a save").because(source))?;
         let dir = self.make_dir()?;
-        file.rewind().map_err(failed)?;
-        replace(&dir, &list(&note), &mut file).map_err(failed)?;
-        replace(&dir, &notes.file("json"), &mut &*text).map_err(failed)?;
-        // Records which ref that was. If this is lost, the user has to name the ref.
-        replace(&dir, &self.file("json"), &mut &*text).map_err(failed)?;
-        if let Some(before) = before.filter(|before| before.list != note.list) {
-            // A list that stays takes a little space.
-            disk::forgive(fs::unlinkat(&dir, list(&before), AtFlags::empty()));
-        }
-        Ok(())
+        let written = (file.rewind())
+            .and_then(|()| replace(&dir, &notes.list_file(&note), &mut file))
+            .map_err(|source| self.unwritten(source));
+        written.map(|()| Draft {
+            notes: (self.clone(), notes),
+            dir,
+            note,
+        })
+    }
+
+    fn unwritten(&self, source: std::io::Error) -> Error {
+        Error::io("write down what was saved of", &self.root, source)
+    }
+
+    fn list_file(&self, note: &Note) -> String {
+        self.file(&format!("{}.list", note.list))
     }
 
     fn file(&self, end: &str) -> String {
         format!("{}.{end}", self.name)
     }
 }
+
+impl Draft<'_> {
+    /// Writes down that the directory is about to be saved: as the first version from `number` on that has this tree.
+    pub(crate) fn announce(&mut self, number: u64, tree: Content) -> Result<()> {
+        let notes = &self.notes.1;
+        (self.note.version, self.note.tree) = (number, Some(tree));
+        let before = notes.read_file(DRAFT);
+        self.write(notes, DRAFT)?;
+        self.forget_list(before, notes.read());
+        Ok(())
+    }
+
+    /// Records what was saved, and replaces the earlier record for the same ref.
+    pub(crate) fn keep(mut self, version: u64, tree: Content) -> Result<()> {
+        let (all, notes) = &self.notes;
+        (self.note.version, self.note.tree) = (version, Some(tree));
+        let before = notes.read();
+        let announced = notes.read_file(DRAFT);
+        self.write(notes, NOTE)?;
+        // Records which ref that was. If this is lost, the user has to name the ref.
+        self.write(all, NOTE)?;
+        disk::forgive(fs::unlinkat(&self.dir, notes.file(DRAFT), AtFlags::empty()));
+        self.forget_list(before, None);
+        self.forget_list(announced, None);
+        Ok(())
+    }
+
+    fn write(&self, notes: &Notes<'_>, end: &str) -> Result<()> {
+        let text = serde_json::to_vec(&self.note)
+            .map_err(|source| Error::invalid("note of a save").because(source))?;
+        let replaced = replace(&self.dir, &notes.file(end), &mut &*text);
+        replaced.map_err(|source| notes.unwritten(source))
+    }
+
+    /// Removes the list of a note that was replaced, unless it is still the list of another one. A list that stays takes a
+    /// little space.
+    fn forget_list(&self, replaced: Option<Note>, other: Option<Note>) {
+        let is_used = |list: &str| {
+            let notes = [Some(&self.note), other.as_ref()];
+            notes.into_iter().flatten().any(|note| note.list == list)
+        };
+        if let Some(replaced) = replaced.filter(|replaced| !is_used(&replaced.list)) {
+            let list = self.notes.1.list_file(&replaced);
+            disk::forgive(fs::unlinkat(&self.dir, list, AtFlags::empty()));
+        }
+    }
+}
+
+/// The ends of the names of a note, and of its draft.
+const NOTE: &str = "json";
+const DRAFT: &str = "draft.json";
 
 /// The mode of the files.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);

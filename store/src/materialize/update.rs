@@ -13,6 +13,7 @@ use super::found::Found;
 use super::known::{Known, Saved, empty};
 use super::*;
 use crate::host::pool::stamped_open;
+use crate::host::saved::{Note as SaveNote, Notes};
 
 /// The result of comparing a destination with the wanted tree.
 struct Compared {
@@ -147,14 +148,17 @@ impl Task<'_> {
             return Ok(());
         }
         let notes = self.store.notes(Some(self.pool), destination);
-        let note = notes.and_then(|notes| notes.read_of(name));
+        let state = &self.reader.view().state;
+        let note = match notes {
+            Some(notes) => notes.read_of(state, name)?,
+            None => None,
+        };
         // If the tree was saved since, the saved version replaces the one that the tree was made from.
         let made = mark.known();
         let known = match note.map(|note| (note.made == Some(mark.into()), note.known())) {
             Some((counts, saved)) if counts || saved.version > made.version => saved,
             _ => made,
         };
-        let state = &self.reader.view().state;
         self.store.check_had(state, name, known, destination)
     }
 
@@ -244,8 +248,7 @@ impl Task<'_> {
         if !is_same {
             return None;
         }
-        let notes = self.store.notes(Some(self.pool), destination)?;
-        let note = notes.read_of(&spec.name)?;
+        let (notes, note) = self.note(destination)?;
         let counts = note.made == Some(mark.into());
         let list = notes.list(&note).filter(|_| counts)?;
         let globs = [
@@ -267,13 +270,20 @@ impl Task<'_> {
         if !spec.path.is_empty() {
             return None;
         }
-        let notes = self.store.notes(Some(self.pool), destination)?;
-        let note = notes.read_of(&spec.name)?;
+        let (notes, note) = self.note(destination)?;
         let list = notes.list(&note).filter(|_| note.made.is_none())?;
         Some(Saved {
             list,
             is_of_part: false,
         })
+    }
+
+    /// The note of the last save of the destination to this ref. Without a readable state, it counts as not there.
+    fn note(&self, destination: &Path) -> Option<(Notes<'_>, SaveNote)> {
+        let notes = self.store.notes(Some(self.pool), destination)?;
+        let state = &self.reader.view().state;
+        let note = notes.read_of(state, &self.request.spec.name).ok()??;
+        Some((notes, note))
     }
 
     fn unchanged(&self, made: &Made) -> Result<MaterializeReport> {

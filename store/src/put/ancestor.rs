@@ -53,9 +53,10 @@ pub(super) fn base(
         Ancestor::Known | Ancestor::KnownOrNothing => {
             let pool = mark.as_ref().map(|(pool, _)| *pool);
             let notes = reader.store().notes(pool, root);
-            let note = notes
-                .as_ref()
-                .and_then(|notes| notes.read_of(&request.target));
+            let note = match &notes {
+                Some(notes) => notes.read_of(state, &request.target)?,
+                None => None,
+            };
             let note = note.filter(|note| note.made == made);
             if let Some((_, mark)) = &mark {
                 check_settled(mark)?;

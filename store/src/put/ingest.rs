@@ -245,7 +245,7 @@ impl<'p> Ingest<'p> {
         let mut bytes = std::mem::take(&mut self.small);
         let mut shows_changes = false;
         let opened = job.read_as_seen(&mut bytes, |bytes| {
-            let file = job.dir.open_file(&job.name)?;
+            let file = job.open()?;
             shows_changes = self.ensure_shown(job, &file, true);
             read_small(job, &file, bytes, &mut || ())
         });

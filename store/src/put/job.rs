@@ -1,5 +1,6 @@
 //! What the walk gives to the workers: files, with what must hold for their bytes.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +52,19 @@ pub(super) struct FileJob {
 impl FileJob {
     pub(super) fn path(&self) -> PathBuf {
         self.dir.path_of(&self.name)
+    }
+
+    /// Opens the file. The walk has seen it, so one that is not there was removed since.
+    pub(super) fn open(&self) -> Result<File> {
+        let opened = self.dir.open_file(&self.name);
+        opened.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::conflict(format!(
+                "{}: it was removed while the tree was read",
+                self.path().display()
+            ))
+            .hint(Remedy::PutAtRest),
+            _ => error,
+        })
     }
 
     /// Checks a whole file before any of its bytes are passed on.

@@ -29,6 +29,7 @@ mod pipeline;
 mod private;
 mod publish;
 mod reading;
+mod remember;
 mod save;
 mod scan;
 mod stored;

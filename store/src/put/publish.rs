@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::beside::left_behind;
 use super::dedup::Dedup;
 use super::messages::{Base, Built, FileTimes};
+use super::remember::Remembering;
 use super::{Onto, PutReport, PutRequest, SourceCheck, ancestor as save};
 use crate::error::{Error, Result};
 use crate::format::{
@@ -145,6 +146,7 @@ impl<'p> PutSession<'p> {
                 false => self.save(built, base, reader),
             };
         }
+        let listing = built.listing.take();
         let mut report = std::mem::take(&mut built.report);
         report.new_bytes = self.passes.new_bytes.load(Ordering::Relaxed);
         report.stored_bytes = self.passes.stored_bytes();
@@ -171,6 +173,18 @@ impl<'p> PutSession<'p> {
             }
             return Ok(Some(report));
         }
+        // A tree that was made here may be saved next.
+        let made = save::made(self.store, self.request)
+            .filter(|_| matches!(built.root, Root::Tree { .. }));
+        let mut remembering =
+            made.map(|made| Remembering::new((self.store, self.request), Some(made), listing));
+        if let Some(remembering) = &mut remembering {
+            remembering.prepare(&built.root, None, reader);
+            if known.is_none() {
+                let newest = reader.view().state.refs.last(target)?;
+                remembering.announce(newest + 1, *built.root.content());
+            }
+        }
         let published = match known {
             Some(version) => Some(version),
             // The next pass uses what is left.
@@ -190,10 +204,8 @@ impl<'p> PutSession<'p> {
         };
         report.version = Some(version);
         report.id = Some(Id::of(&built.root));
-        if let Err(error) = remember(self.store, self.request, version, &mut built) {
-            let slow = format!("{error}: the next save from here begins with an older version");
-            report.notes.push(slow.into());
-        }
+        let kept = remembering.and_then(|kept| kept.keep(version, *built.root.content()));
+        report.notes.extend(kept);
         if let Some(Err(error)) = cached {
             report
                 .notes
@@ -288,27 +300,6 @@ impl<'p> PutSession<'p> {
             }
         }
         Ok(Some(version))
-    }
-}
-
-/// Writes down what was put of a tree that was made here, as a save does.
-fn remember(store: &Store, request: &PutRequest, version: u64, built: &mut Built) -> Result<()> {
-    let Root::Tree { content, .. } = built.root else {
-        return Ok(());
-    };
-    let made = save::made(store, request);
-    let root = request.source.canonicalize().unwrap_or_default();
-    let notes = save::notes(store, request, &root);
-    match (notes, built.listing.take(), made) {
-        (Some(notes), Some(listing), Some(made)) => {
-            save::note_saved(store, request, Some(&made), version);
-            notes.write(
-                listing,
-                (&request.target, version, content),
-                (content, Some(made)),
-            )
-        }
-        _ => Ok(()),
     }
 }
 

@@ -200,6 +200,18 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_removed_meanwhile_is_a_conflict() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, b"there").unwrap();
+        let job = job(&path);
+        assert!(job.open().is_ok());
+        std::fs::remove_file(&path).unwrap();
+        let error = job.open().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
+    }
+
+    #[test]
     fn a_file_that_was_small_and_is_large_by_now_is_not_read_as_a_small_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");

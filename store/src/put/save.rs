@@ -3,14 +3,15 @@
 //! The bytes are stored before that. If another commit was faster, only metadata is merged again, with that commit's
 //! version: the entry is added to exactly the version that was merged.
 
-use super::ancestor::{Base, note_saved, notes};
-use super::graft::graft;
+use super::ancestor::Base;
 use super::messages::Built;
 use super::publish::{PutSession, refused_room};
+use super::remember::Remembering;
 use super::stored::Stored;
 use super::{Onto, PutReport, PutRequest, SaveReport, beside};
 use crate::error::{Error, Result};
 use crate::format::{Change, Content, Extra, Id, Root, SIDE_TIMES, Side, Sides, Version};
+use crate::host::stat_cache::CacheBase;
 use crate::lists::has_others;
 use crate::log::{Outside, System};
 use crate::merge::{Case, Clash, Counts, Merged, count, merge};
@@ -56,11 +57,20 @@ impl PutSession<'_> {
     ) -> Result<Option<PutReport>> {
         // What cannot be read is found before anything is published.
         let counts = self.counts(&built, base, reader)?;
+        let what = (self.store(), self.request());
+        let mut remembering = Remembering::new(what, base.made.clone(), built.listing.take());
+        // An insert is made for one call, and is never saved again.
+        let is_kept = !self.request().dry_run && self.request().onto != Onto::Insert;
         let mut tries = 0;
         let (newest, outcome, version) = loop {
             let newest = self.newest(reader)?;
             let outcome = self.outcome(&built, base, newest.as_ref(), reader)?;
-            if let Some(number) = self.is_known(&outcome, newest.as_ref(), &built) {
+            let known = self.is_known(&outcome, newest.as_ref(), &built);
+            if is_kept {
+                let left_out = base.root.as_ref().filter(|_| outcome.merged.left_out > 0);
+                remembering.prepare(&built.root, left_out, reader);
+            }
+            if let Some(number) = known {
                 if !self.request().dry_run {
                     // If the pass stored anything nevertheless, it was missing: from a version, or from this
                     // directory's own tree.
@@ -70,6 +80,10 @@ impl PutSession<'_> {
             }
             if self.request().dry_run {
                 break (newest, outcome, None);
+            }
+            if is_kept {
+                let after = newest.as_ref().map_or(0, |(number, _)| *number);
+                remembering.announce(after + 1, *outcome.root.content());
             }
             match self.commit_save(&built, &outcome, newest.as_ref())? {
                 Committed::Version(number) => break (newest, outcome, Some(number)),
@@ -93,7 +107,6 @@ impl PutSession<'_> {
         let was = newest.as_ref().map(|(number, _)| *number);
         let is_again = was.is_none() && base.version.is_some();
         report.notes.extend(is_again.then(|| self.made_again()));
-        let left_out = outcome.merged.left_out;
         // Whatever the directory has was looked up.
         let took_over = was
             .zip(version)
@@ -114,11 +127,11 @@ impl PutSession<'_> {
             clashed: outcome.merged.clashed,
             clashes: outcome.merged.clashes,
         });
-        // An insert is made for one call, and is never saved again.
-        let is_kept = !self.request().dry_run && self.request().onto != Onto::Insert;
         if let Some(number) = version.filter(|_| is_kept) {
-            let version = (number, *outcome.root.content());
-            self.remember(built, (base, left_out > 0), (version, reader), &mut report);
+            report.notes.extend(self.cache(&mut built, number));
+            report
+                .notes
+                .extend(remembering.keep(number, *outcome.root.content()));
         }
         Ok(Some(report))
     }
@@ -340,53 +353,18 @@ impl PutSession<'_> {
         .hint(Remedy::PutInstead)
     }
 
-    /// Remembers the base for the next save and the next put. A failure only costs time then.
-    fn remember(
-        &self,
-        mut built: Built,
-        (base, leaves_out): (&Base, bool),
-        ((number, tree), reader): ((u64, Content), &Reader<'_>),
-        report: &mut PutReport,
-    ) {
-        let request = self.request();
-        let slow =
-            |error: Error| Note::from(format!("{error}: the next save from here takes longer"));
-        note_saved(self.store(), request, base.made.as_ref(), number);
-        let mut root = *built.root.content();
-        if leaves_out && let Some(known) = base.root {
-            match graft(self.store(), request, (&built.root, &known), reader) {
-                Ok((grafted, listing)) => (root, built.listing) = (grafted, listing),
-                // The old base is kept. With it, the next save may take its own changes for those of others.
-                Err(error) => return report.notes.push(slow(error)),
-            }
-        }
-        if let Some(cache) = built.cache.take() {
-            let base = crate::host::stat_cache::CacheBase {
-                name: request.target.clone(),
-                version: number,
-                root: built.root,
-            };
-            report.notes.extend(cache.commit(base).err().map(slow));
-        }
-        let source = request.source.canonicalize().unwrap_or_default();
-        let kept = notes(self.store(), request, &source);
-        if let (Some(notes), Some(listing)) = (kept, built.listing.take()) {
-            let what = (root, base.made.clone());
-            let written = notes.write(listing, (&request.target, number, tree), what);
-            report
-                .notes
-                .extend(written.err().map(|error| forgotten(error, base)));
-        }
+    /// Keeps what the files looked like for the next put. Returns what could not be kept, which only costs time then.
+    fn cache(&self, built: &mut Built, number: u64) -> Option<Note> {
+        let base = CacheBase {
+            name: self.request().target.clone(),
+            version: number,
+            root: built.root,
+        };
+        let error = built.cache.take()?.commit(base).err()?;
+        Some(Note::from(format!(
+            "{error}: the next save from here takes longer"
+        )))
     }
-}
-
-/// The note that what was saved could not be written down.
-fn forgotten(error: Error, base: &Base) -> Note {
-    let next = match &base.made {
-        Some(_) => "the next save from here is refused until the tree is materialized again",
-        None => "the next save from here has to be told its base",
-    };
-    Note::from(format!("{error}: {next}"))
 }
 
 /// The side objects of the version: its times, and what the newest version kept of its entries.

@@ -96,7 +96,7 @@ impl Spans {
 
 impl Ingest<'_> {
     pub(super) fn large(&mut self, job: &FileJob) -> Result<FileRead, Fault> {
-        let file = job.dir.open_file(&job.name).map_err(Fault::Unreadable)?;
+        let file = job.open().map_err(Fault::Unreadable)?;
         let file = Arc::new(file);
         let shows_changes = self.ensure_shown(job, &file, false);
         let before = Stat::of_file(&file, &job.path()).map_err(Fault::Unreadable)?;
