@@ -303,6 +303,7 @@ impl Draft<'_> {
         (self.note.version, self.note.tree) = (number, Some(tree));
         let before = notes.read_file(DRAFT);
         self.write(notes, DRAFT)?;
+        self.sync()?;
         self.forget_list(before, notes.read());
         Ok(())
     }
@@ -316,6 +317,7 @@ impl Draft<'_> {
         self.write(notes, NOTE)?;
         // Records which ref that was. If this is lost, the user has to name the ref.
         self.write(all, NOTE)?;
+        self.sync()?;
         disk::forgive(fs::unlinkat(&self.dir, notes.file(DRAFT), AtFlags::empty()));
         self.forget_list(before, None);
         self.forget_list(announced, None);
@@ -327,6 +329,10 @@ impl Draft<'_> {
             .map_err(|source| Error::invalid("note of a save").because(source))?;
         let replaced = replace(&self.dir, &notes.file(end), &mut &*text);
         replaced.map_err(|source| notes.unwritten(source))
+    }
+
+    fn sync(&self) -> Result<()> {
+        fs::fsync(&self.dir).map_err(|errno| self.notes.1.unwritten(errno.into()))
     }
 
     /// Removes the list of a note that was replaced, unless it is still the list of another one. A list that stays takes a
@@ -365,14 +371,13 @@ fn open_regular(dir: &OwnedFd, name: &str) -> Option<File> {
     (is_file && stat.st_uid == trust::user()).then_some(file)
 }
 
-/// Lets `bytes` become the file `name`, durably.
+/// Lets `bytes` become the file `name`. It lasts once the directory is synced.
 fn replace(dir: &OwnedFd, name: &str, bytes: &mut dyn std::io::Read) -> std::io::Result<()> {
     let temporary = disk::random_name().map_err(std::io::Error::other)?;
     let mut file = disk::create(dir, temporary.as_bytes(), MODE.as_raw_mode())?;
     let written = std::io::copy(bytes, &mut file)
         .and_then(|_| file.sync_all())
-        .and_then(|()| Ok(fs::renameat(dir, &temporary, dir, name)?))
-        .and_then(|()| Ok(fs::fsync(dir)?));
+        .and_then(|()| Ok(fs::renameat(dir, &temporary, dir, name)?));
     if written.is_err() {
         disk::forgive(fs::unlinkat(dir, &temporary, AtFlags::empty()));
     }
