@@ -1,19 +1,31 @@
 //! Repack: copies the live chunks of sparse packs to new packs, in the order of their locations.
 //!
 //! If all chunks of a frame are live, the frame is copied as it is stored; otherwise its live chunks are joined with
-//! their neighbours in a new frame. Every chunk is verified before it is copied: a copy must not seal damage.
+//! their neighbours in a new frame. Every chunk is verified before it is copied: a copy must not seal damage. Threads
+//! decode and encode batches of reads at once; one after the other the batches are then written in their order.
 
 use std::collections::HashSet;
 
+use rayon::prelude::*;
 use store::codec::{Decoder, LEVEL, delta_base};
 use store::format::{FrameKind, PackChunk, pack_key};
 use store::index::Location;
-use store::pack::{Coalesce, EncodedFrame, Extent, Framer, PackSink, SegmentBuilder};
+use store::pack::{
+    Coalesce, EncodedFrame, Extent, FrameSink, Framer, KindFrame, PackSink, SegmentBuilder,
+};
 use store::read::Reader;
 use store::{ChunkId, Error, PackId, Remedy, Result, Store, View};
 
 use crate::mark::Marker;
 use crate::request::Deadline;
+
+/// Live bytes that one thread copies at once.
+const BATCH_BYTES: u64 = 8 << 20;
+/// The memory for a batch: one read, and all frames that are to be written.
+const BATCH_MEMORY_BYTES: u64 = Coalesce::COPY.read_bytes_max as u64 + 2 * BATCH_BYTES;
+
+/// A read, and the live chunks in it.
+type Run<'r> = (Extent, &'r [Row]);
 
 /// The result of a copy.
 pub(crate) struct Copied {
@@ -24,7 +36,7 @@ pub(crate) struct Copied {
 }
 
 /// A live chunk to copy.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Row {
     segment: usize,
     location: Location,
@@ -62,30 +74,64 @@ fn copy(
     reader: &Reader<'_>,
     rows: &[Row],
     deadline: Deadline,
-    data: &mut PackSink,
-    meta: &mut PackSink,
+    mut data: &mut PackSink,
+    mut meta: &mut PackSink,
 ) -> Result<Vec<PackId>> {
     let store = reader.store();
-    let mut copy = Copy {
-        reader,
-        decoder: Decoder::new()?,
-        raw: Vec::new(),
-        data: Framer::new(FrameKind::Data, LEVEL, false, data)?,
-        meta: Framer::new(FrameKind::Meta, LEVEL, false, meta)?,
-    };
+    let host = store.host();
+    let affordable = usize::try_from(host.memory_bytes / BATCH_MEMORY_BYTES).unwrap_or(usize::MAX);
+    let threads = host.threads.min(affordable).max(1);
+    let batch_bytes = BATCH_BYTES.min(store.portions().pack_bytes.into());
+    let mut packs = rows.chunk_by(|a, b| a.location.pack == b.location.pack);
     let mut from = Vec::new();
-    for rows in rows.chunk_by(|a, b| a.location.pack == b.location.pack) {
-        if deadline.stops(store) {
+    loop {
+        // Whole packs, since one that is copied in part is copied again by the next run.
+        let (mut wave, mut copied, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while bytes < batch_bytes * threads as u64 && !deadline.stops(store) {
+            let Some(rows) = packs.next() else { break };
+            bytes += live_bytes(rows);
+            wave.extend(runs(rows));
+            copied.extend(rows.first().map(|row| row.location.pack));
+        }
+        if wave.is_empty() {
             break;
         }
-        for (read, rows) in runs(rows) {
-            copy.run(read, rows)?;
+        for batches in batches(&wave, batch_bytes).chunks(threads) {
+            let copy = |batch: &&[Run<'_>]| Copy::of(reader, batch);
+            let frames: Vec<Frames> = batches.par_iter().map(copy).collect::<Result<_>>()?;
+            for (kind, frame) in frames.into_iter().flat_map(|frames| frames.0) {
+                match kind {
+                    FrameKind::Data => data.frame(kind, frame)?,
+                    FrameKind::Meta => meta.frame(kind, frame)?,
+                }
+            }
         }
-        from.extend(rows.first().map(|row| row.location.pack));
+        from.extend(copied);
     }
-    copy.data.finish()?.close()?;
-    copy.meta.finish()?.close()?;
+    data.close()?;
+    meta.close()?;
     Ok(from)
+}
+
+fn live_bytes(rows: &[Row]) -> u64 {
+    rows.iter().map(|row| u64::from(row.location.len)).sum()
+}
+
+/// Splits runs into batches of about `bytes` live bytes.
+fn batches<'w, 'r>(wave: &'w [Run<'r>], bytes: u64) -> Vec<&'w [Run<'r>]> {
+    let mut batches = Vec::new();
+    let (mut rest, mut count, mut filled) = (wave, 0, 0);
+    for (_, rows) in wave {
+        count += 1;
+        filled += live_bytes(rows);
+        if filled >= bytes {
+            let (batch, after) = rest.split_at(count);
+            batches.push(batch);
+            (rest, count, filled) = (after, 0, 0);
+        }
+    }
+    batches.extend((!rest.is_empty()).then_some(rest));
+    batches
 }
 
 /// The marked chunks in `packs`, in the order of segments, packs and frames.
@@ -137,7 +183,7 @@ fn gather(marker: &Marker<'_>, packs: &HashSet<PackId>) -> Result<Vec<Row>> {
 }
 
 /// Groups rows that one read covers, with the extent of each read.
-fn runs(rows: &[Row]) -> Vec<(Extent, &[Row])> {
+fn runs(rows: &[Row]) -> Vec<Run<'_>> {
     let mut runs: Vec<(Extent, usize)> = Vec::new();
     for row in rows {
         let next = Extent::of(&row.location);
@@ -156,17 +202,46 @@ fn runs(rows: &[Row]) -> Vec<(Extent, &[Row])> {
     runs.into_iter().map_while(split).collect()
 }
 
-/// Copies old frames to new packs.
+/// Frames that wait to be written.
+#[derive(Default)]
+struct Frames(Vec<KindFrame>);
+
+impl FrameSink for Frames {
+    fn frame(&mut self, kind: FrameKind, frame: EncodedFrame) -> Result<()> {
+        self.0.push((kind, frame));
+        Ok(())
+    }
+}
+
+/// Copies old frames to new ones.
 struct Copy<'c> {
     /// Reads bases of deltas.
     reader: &'c Reader<'c>,
     decoder: Decoder,
     raw: Vec<u8>,
-    data: Framer<&'c mut PackSink>,
-    meta: Framer<&'c mut PackSink>,
+    data: Framer<Frames>,
+    meta: Framer<Frames>,
 }
 
-impl Copy<'_> {
+impl<'c> Copy<'c> {
+    /// Copies a batch.
+    fn of(reader: &'c Reader<'c>, batch: &[Run<'_>]) -> Result<Frames> {
+        let framer = |kind| Framer::new(kind, LEVEL, false, Frames::default());
+        let mut copy = Self {
+            reader,
+            decoder: Decoder::new()?,
+            raw: Vec::new(),
+            data: framer(FrameKind::Data)?,
+            meta: framer(FrameKind::Meta)?,
+        };
+        for (read, rows) in batch {
+            copy.run(*read, rows)?;
+        }
+        let mut frames = copy.data.finish()?;
+        frames.0.append(&mut copy.meta.finish()?.0);
+        Ok(frames)
+    }
+
     /// Reads adjacent frames together and copies their live chunks.
     fn run(&mut self, read: Extent, rows: &[Row]) -> Result<()> {
         let key = pack_key(read.pack);
@@ -225,5 +300,58 @@ impl Copy<'_> {
             raw_len: location.raw_len,
             chunks: chunks.collect(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(len: u32) -> Row {
+        let location = Location {
+            pack: PackId([7; 16]),
+            kind: FrameKind::Data,
+            pack_len: 0,
+            frame_offset: 0,
+            stored_len: len,
+            raw_len: len,
+            offset: 0,
+            len,
+            is_delta: false,
+        };
+        Row {
+            segment: 0,
+            location,
+            id: ChunkId::of(&len.to_le_bytes()),
+        }
+    }
+
+    #[test]
+    fn batches_have_all_runs_in_their_order_and_are_as_long_as_they_should_be() {
+        let rows: Vec<Row> = (1..100).map(row).collect();
+        let runs: Vec<Run<'_>> = rows
+            .iter()
+            .map(|row| (Extent::of(&row.location), std::slice::from_ref(row)))
+            .collect();
+        for bytes in [1, 50, 500, 10_000] {
+            let batches = batches(&runs, bytes);
+            let lens = |batch: &[Run<'_>]| -> Vec<u64> {
+                batch.iter().map(|(_, rows)| live_bytes(rows)).collect()
+            };
+            let all: Vec<u64> = batches.iter().flat_map(|batch| lens(batch)).collect();
+            assert_eq!(all, (1..100).collect::<Vec<u64>>(), "{bytes}");
+            let (_, first) = batches.split_last().unwrap();
+            for batch in first {
+                let (last, before) = lens(batch)
+                    .split_last()
+                    .map(|(l, b)| (*l, b.to_vec()))
+                    .unwrap();
+                let before: u64 = before.iter().sum();
+                assert!(
+                    before < bytes && before + last >= bytes,
+                    "{bytes}: {batch:?}"
+                );
+            }
+        }
     }
 }
