@@ -30,6 +30,9 @@ pub fn main() -> ExitCode {
     if commands::complete::is_answered() {
         return ExitCode::SUCCESS;
     }
+    if let Some(code) = commands::run_sentinel() {
+        return code;
+    }
     let cli = match commands::args::parse() {
         Ok(cli) => cli,
         Err(shown) => return ui::failure::usage(&shown, commands::args::wants_json()),

@@ -144,6 +144,8 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
     }
 }
 
+pub(crate) use run::sentinel::is_one as run_sentinel;
+
 /// Runs a verb that needs neither a store nor the configuration, so that it works even if the configuration is broken.
 pub(crate) fn run_alone(command: &Command, out: &Output) -> Option<Result<()>> {
     match command {

@@ -264,9 +264,11 @@ impl Merge<'_> {
             return Ok(Some(None));
         };
         self.path.truncate(level.path_len);
-        let node = match level.is_kept() {
-            true => Some(level.node(self.trees)?),
-            false => level.instead().cloned(),
+        let node = match (level.is_kept(), level.instead()) {
+            // A part of a directory is of no use: who added to it, or changed it, had all of it.
+            (true, Some(_)) => level.entry.ours.clone(),
+            (true, None) => Some(level.node(self.trees)?),
+            (false, instead) => instead.cloned(),
         };
         let steps = &mut self.merged.steps;
         if !level.is_kept() {
@@ -279,6 +281,15 @@ impl Merge<'_> {
                 None => steps.extend(pass_theirs(level.entry.theirs.as_ref())),
             }
         } else if level.instead().is_some() {
+            steps.truncate(level.first_step);
+            steps.push(Step::PassTheirs(1));
+            steps.extend(
+                level
+                    .entry
+                    .ours
+                    .as_ref()
+                    .map(|node| Step::Ours(entries(node))),
+            );
             self.name(Some(Case::BothChanged));
         }
         if self.stack.is_empty() {

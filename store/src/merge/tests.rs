@@ -121,7 +121,7 @@ fn merge_paths(base: Option<&Paths>, ours: &Paths, theirs: &Paths) -> Outcome {
 }
 
 /// The expected result, path by path: theirs if we did not change the path, ours if they did not. If both changed it:
-/// ours, or theirs if we deleted it. If a file and a directory have the same path, ours has priority.
+/// ours, or theirs if we deleted it. If a file and a directory have the same path, ours has priority, and is whole.
 fn model(base: &Paths, ours: &Paths, theirs: &Paths) -> Paths {
     let all: BTreeSet<&String> = base
         .keys()
@@ -149,11 +149,15 @@ fn model(base: &Paths, ours: &Paths, theirs: &Paths) -> Paths {
             dirs.insert(path.clone(), is_ours);
         }
     }
-    settle(files, dirs)
+    settle(files, dirs, ours)
 }
 
 /// If a file and other paths exclude each other, ours stays.
-fn settle(mut files: BTreeMap<String, (u8, bool)>, mut dirs: BTreeMap<String, bool>) -> Paths {
+fn settle(
+    mut files: BTreeMap<String, (u8, bool)>,
+    mut dirs: BTreeMap<String, bool>,
+    ours: &Paths,
+) -> Paths {
     let is_below = |path: &String, above: &String| path.starts_with(&format!("{above}/"));
     for (at, (value, is_ours)) in files.clone() {
         let mut others = files.keys().filter(|path| is_below(path, &at)).count();
@@ -176,6 +180,12 @@ fn settle(mut files: BTreeMap<String, (u8, bool)>, mut dirs: BTreeMap<String, bo
             files.insert(at, (value, is_ours));
         } else if ours_below {
             files.remove(&at);
+            for (path, thing) in ours.iter().filter(|(path, _)| is_below(path, &at)) {
+                match thing {
+                    Some(value) => drop(files.insert(path.clone(), (*value, true))),
+                    None => drop(dirs.insert(path.clone(), true)),
+                }
+            }
         } else {
             dirs.retain(|path, _| !is_below(path, &at) && *path != at);
             files.retain(|path, _| !is_below(path, &at));
@@ -459,4 +469,24 @@ fn each_case_is_named() {
         ("d/x", Some(1)),
     ]);
     assert_eq!(found.paths, expected);
+}
+
+/// Somebody put a file in the place of a directory to which we added one.
+#[test]
+fn a_directory_against_a_file_is_kept_whole() {
+    let base = tree_of(&[
+        ("model", None),
+        ("model/w1", Some(1)),
+        ("model/w2", Some(1)),
+    ]);
+    let theirs = tree_of(&[("model", Some(2))]);
+    let mut ours = base.clone();
+    ours.insert("model/config".into(), Some(1));
+    let found = merge_paths(Some(&base), &ours, &theirs);
+    assert_eq!((found.paths, found.clashes), (ours, vec!["model".into()]));
+    // Who only deleted in it has nothing of theirs in the way.
+    let mut fewer = base.clone();
+    fewer.remove("model/w1");
+    let found = merge_paths(Some(&base), &fewer, &theirs);
+    assert_eq!(found.paths, theirs);
 }

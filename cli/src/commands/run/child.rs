@@ -1,4 +1,5 @@
-//! The child command of a run: starts it with this process's terminal and streams, forwards signals to it, and waits.
+//! The child command of a run: starts it with this process's terminal and streams, forwards signals to it unless it got
+//! them itself, and waits.
 //!
 //! This module never reads or writes the command's streams. The caller works between two checks.
 
@@ -13,11 +14,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use store::{Error, Result};
 
+use super::sentinel::Sentinel;
 use crate::host::session::Session;
 use crate::host::signals::{hangup, is_another};
 
 /// The longest time between two checks.
 const LOOK_MAX: Duration = Duration::from_millis(20);
+/// How long a signal waits before it is forwarded: whoever signals one process after the other has reached all by then.
+const ALL_TIME: Duration = Duration::from_millis(60);
 /// The exit codes of a shell for a missing command, and for a file that is not executable.
 const NOT_FOUND: u8 = 127;
 const NO_PROGRAM: u8 = 126;
@@ -75,22 +79,20 @@ impl Signals {
         })
     }
 
-    /// Forwards the caught signals. Returns whether one of them asks to stop.
-    fn hand_on(&self, child: &Child) -> bool {
+    /// Takes the caught signals that the command may not have got. Returns whether one of them asks to stop.
+    fn take(&self, into: &mut Vec<(Instant, Signal)>) -> bool {
         let mut is_asked = false;
         for (number, signal, flag) in &self.caught {
             if !flag.swap(false, Ordering::Relaxed) {
                 continue;
             }
             is_asked |= ends(*number);
-            // The terminal has already signalled its foreground group, and a second signal could make the command stop
-            // at once.
+            // The terminal has already signalled its foreground group.
             let is_typed = matches!(*number, SIGINT | SIGQUIT);
             let is_told = is_typed && Session::own().is_some_and(Session::is_in_foreground);
-            let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-            if let Some(pid) = pid.filter(|_| !is_told) {
-                // The signal fails if the command has just ended.
-                let _ended = kill_process(pid, *signal);
+            let is_waiting = into.iter().any(|(_, waiting)| waiting == signal);
+            if !is_told && !is_waiting {
+                into.push((Instant::now(), *signal));
             }
         }
         if is_asked {
@@ -166,6 +168,8 @@ pub(super) fn run(
             };
         }
     };
+    let mut sentinel = Sentinel::start();
+    let mut waiting = Vec::new();
     let mut asked: Option<Instant> = None;
     let mut look = Duration::from_millis(1);
     loop {
@@ -184,12 +188,34 @@ pub(super) fn run(
                 };
             }
         }
-        if signals.hand_on(&child) {
+        if signals.take(&mut waiting) {
             asked.get_or_insert_with(Instant::now);
         }
+        hand_on(&mut waiting, &mut sentinel, &child);
         meanwhile(asked.map(|at| at.elapsed()));
         std::thread::sleep(look);
         look = (2 * look).min(LOOK_MAX);
+    }
+}
+
+/// Forwards the signals that have waited long enough, unless all processes of the run got them.
+fn hand_on(waiting: &mut Vec<(Instant, Signal)>, sentinel: &mut Sentinel, child: &Child) {
+    let is_due = |(caught, _): &(Instant, Signal)| caught.elapsed() >= ALL_TIME;
+    if !waiting.iter().any(is_due) {
+        return;
+    }
+    let signals: Vec<Signal> = waiting.iter().map(|(_, signal)| *signal).collect();
+    let is_hit = sentinel.is_hit(&signals);
+    if is_hit {
+        waiting.clear();
+        sentinel.replace();
+    }
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    for (_, signal) in waiting.extract_if(.., |signal| is_due(signal)) {
+        if let Some(pid) = pid {
+            // The signal fails if the command has just ended.
+            let _ended = kill_process(pid, signal);
+        }
     }
 }
 
