@@ -127,7 +127,7 @@ pub use materialize::{
 };
 pub use merge::{Case, Clash, Counts};
 pub use pack::Portions;
-pub use profile::{Class, LinkOptions, ProfileChoice, ProfileOptions};
+pub use profile::{Class, LinkOptions, ProfileChoice, ProfileOptions, credentials_in};
 pub use progress::{Progress, Unwatched};
 pub use put::{
     Ancestor, Arriving, DeltaBase, Edit, EditReport, EditRequest, Entries, Onto, PutReport,

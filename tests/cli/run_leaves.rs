@@ -58,3 +58,18 @@ fn a_run_names_the_tokens_locks_and_unfinished_files_that_it_leaves_out() {
         assert!(saved.stderr.contains(told), "{saved}");
     }
 }
+
+/// Whoever follows a hint of a run saves its directory by hand.
+#[test]
+fn a_save_by_hand_leaves_out_what_the_run_leaves_out() {
+    let env = environment!();
+    let script = "mkdir -p $TRITON_CACHE_DIR/half; echo 1 > $TRITON_CACHE_DIR/half/a.lock; echo 2 > $STORE_PROJECT_CACHE_DIR/kept";
+    env.ok(run(&[], script));
+    env.write("base/project/more", "3");
+    for target in [&[][..], &[REF]] {
+        let words = [&["save", "base/project"], target].concat();
+        let saved = env.store(words);
+        assert_eq!(saved.code, Some(0), "{saved}");
+        assert_eq!(newest(&env, REF), ["kept=2", "more=3"]);
+    }
+}

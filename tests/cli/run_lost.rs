@@ -193,6 +193,10 @@ fn a_tree_that_was_saved_is_not_merged_from_an_older_version() {
         assert_eq!(refused.code, Some(5), "{refused}");
         let way = format!("`store materialize {REF}@3 job`");
         assert!(refused.stderr.contains(&way), "{refused}");
+        // An update would take what was saved for changes of the job.
+        let refused = env.store(["materialize", REF, "job"]);
+        assert_eq!(refused.code, Some(5), "{refused}");
+        assert!(refused.stderr.contains(&way), "{refused}");
         env.ok(["materialize", &format!("{REF}@3"), "job"]);
         env.ok(["save", "job"]);
         assert_eq!(

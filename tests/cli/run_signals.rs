@@ -43,6 +43,34 @@ fn one_signal_to_the_group_ends_the_command_and_what_it_made_is_saved() {
     }
 }
 
+/// Many a trainer writes a checkpoint at the first signal, and gives up at the second one.
+#[test]
+fn a_signal_reaches_the_command_once_whoever_it_was_sent_to() {
+    let script = r#"exec python3 -u -c '
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"got\n"))
+print("ready")
+end = time.monotonic() + 1.5
+while time.monotonic() < end: time.sleep(0.1)
+'"#;
+    for is_to_all in [true, false] {
+        let env = environment!();
+        let mut child = start(&env, script);
+        assert_eq!(line(&mut child), "ready\n");
+        match is_to_all {
+            true => signal_group(&child, Signal::TERM),
+            false => signal(&child, Signal::TERM),
+        }
+        let done = Finished::from(child.wait_with_output().unwrap());
+        let got = String::from_utf8_lossy(&done.stdout).matches("got").count();
+        assert_eq!(
+            (done.code, got),
+            (Some(0), 1),
+            "to all: {is_to_all}: {done}"
+        );
+    }
+}
+
 #[test]
 fn a_signal_while_it_is_saved_does_not_stop_that() {
     let env = environment!();

@@ -65,6 +65,19 @@ fn two_jobs_of_one_version_come_together() {
     assert_eq!(newest(&env), ["a", "dir/c", "new-one", "new-other"]);
 }
 
+/// A put says what the directory is as well as a save.
+#[test]
+fn a_put_of_a_directory_that_was_saved_is_what_the_next_save_is_merged_from() {
+    let env = site(&[]);
+    env.ok(["save", "in", REF, "--base", "1"]);
+    env.write("in/put", "1");
+    env.ok(["put", "in", REF]);
+    env.ok(["rm", &format!("{REF}:put")]);
+    env.write("in/saved", "2");
+    env.ok(["save", "in", REF]);
+    assert_eq!(newest(&env), ["a", "b", "dir/c", "saved"]);
+}
+
 #[test]
 fn what_clashes_is_named_and_a_deletion_that_is_not_done_ends_with_6() {
     let env = site(&["one", "other"]);

@@ -305,10 +305,15 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
     let usual = store::saved_to(&store, &pools, dir).map_err(unknown);
     let is_usual = target.is_none_or(|target| usual.as_ref().map_or(true, |usual| usual == target));
     let target = target.cloned().map_or(usual, Ok)?;
-    let mut request = request(dir, target.clone(), how);
-    request.pools = pools;
     let url = context.store_url()?;
     let left = Pending::new(config::state_dir(), dir, (&url, Some(&target)));
+    let mut how = how.clone();
+    if let Some(left) = left.as_ref().filter(|_| how.apart.is_empty()) {
+        // A run made the directory, and leaves out what is worthless when it is half done.
+        how.apart = left.left_out();
+    }
+    let mut request = request(dir, target.clone(), &how);
+    request.pools = pools;
     let began_empty = left.and_then(|left| Some(left.written()?.began_empty()));
     if how.base.is_none() && began_empty == Some(true) {
         // The same ancestor as in the save of the run.

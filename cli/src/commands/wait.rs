@@ -135,7 +135,8 @@ pub(crate) fn opened(
     }
 }
 
-fn warn(error: &Error, context: &Context) {
+/// Says that a store is away, and is asked again.
+pub(crate) fn warn(error: &Error, context: &Context) {
     let told = failure::one_line(error);
     context
         .out

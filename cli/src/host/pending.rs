@@ -12,6 +12,8 @@ use store::{Error, RefName, Result, Store};
 
 /// The directory of these files, below the state directory.
 const DIR: &str = "pending";
+/// The directory of those that were saved, as far as saves of them leave something out.
+const SAVED_DIR: &str = "saved";
 /// Most bytes of a file of the list.
 const BYTES_MAX: u64 = 16 << 20;
 
@@ -206,9 +208,11 @@ impl Pending {
         let (dir, place) = (self.path.display(), &self.store);
         let target = self.target.as_deref().unwrap_or("REF");
         let otherwise = match &self.compiles {
-            None => format!("`store save {dir} {target} --base 0` saves it"),
+            None => format!("`store save {dir} {target} --base 0 --store {place}` saves it"),
             Some(OfCompiles { profile, .. }) => {
-                format!("`store cache --profile {profile} push {dir} {target}` pushes it")
+                format!(
+                    "`store cache --profile {profile} push {dir} {target} --store {place}` pushes it"
+                )
             }
         };
         Err(Error::conflict(format!(
@@ -241,7 +245,10 @@ impl Pending {
     /// # Errors
     /// If the file cannot be written.
     pub(crate) fn write(&self) -> Result<()> {
-        let failed = |source| Error::io("write", &self.file, source);
+        let failed = |source| {
+            Error::io("write", &self.file, source)
+                .hint("what cannot be saved is noted there: set XDG_STATE_HOME to a directory that can be written")
+        };
         let dir = self.file.parent().unwrap_or_else(|| Path::new("."));
         std::fs::create_dir_all(dir).map_err(failed)?;
         let text = serde_json::to_vec(self)
@@ -260,9 +267,27 @@ impl Pending {
         }
     }
 
-    /// Removes the save from the list.
+    /// Removes the save from the list. What it leaves out is remembered, for those who save the directory by hand.
     pub(crate) fn remove(&self) {
-        drop(std::fs::remove_file(&self.file));
+        let saved = self.saved_file().filter(|_| !self.exclude.is_empty());
+        let is_kept = saved.is_some_and(|saved| {
+            let dir = saved.parent().map(std::fs::create_dir_all);
+            dir.is_some_and(|made| made.is_ok()) && std::fs::rename(&self.file, saved).is_ok()
+        });
+        if !is_kept {
+            drop(std::fs::remove_file(&self.file));
+        }
+    }
+
+    /// Globs of what the last job in the directory left out when it was saved to this ref.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        let saved = self.saved_file().and_then(|file| Self::read(&file));
+        saved.map(|saved| saved.exclude).unwrap_or_default()
+    }
+
+    fn saved_file(&self) -> Option<PathBuf> {
+        let kept = self.file.parent()?.parent()?;
+        Some(kept.join(SAVED_DIR).join(self.file.file_name()?))
     }
 }
 

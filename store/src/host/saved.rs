@@ -6,10 +6,12 @@
 //! the cache directory of the store; so are those of all directories that builds from before 2026-11-24 saved.
 //!
 //! A program that is killed between the commit and its note would leave the note of the save before. So a draft of the note
-//! says before the commit which tree it is about to commit, and counts once a version has that tree.
+//! says before the commit which tree it is about to commit, and counts once a version has that tree. Where it is not known
+//! whether there was such a version, nothing may be merged from the note of the save before.
+
+mod draft;
 
 use std::fs::File;
-use std::io::Seek;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -20,11 +22,13 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::format::{Content, RefName, Root, State, Time, Version};
+use crate::format::{Content, RefName, State, Time};
 use crate::host::pool::list::{ListWriter, Thing, checksum};
 use crate::host::pool::{Inode, Known, Mark, Pool, PoolKey};
 use crate::host::{disk, trust};
 use crate::id::StoreId;
+
+pub(crate) use draft::{Draft, Last};
 
 /// Most bytes of a note that are read.
 const NOTE_BYTES_MAX: u64 = 1 << 20;
@@ -51,6 +55,9 @@ pub(crate) struct Note {
     pub(crate) made: Option<Made>,
     /// The checksum of the list, which is also in its name.
     list: String,
+    /// The checksum of the note without this field. Programs from before 2026-11-27 did not record it.
+    #[serde(default)]
+    check: Option<String>,
 }
 
 /// Tells a materialized tree from its earlier states.
@@ -61,6 +68,28 @@ pub(crate) struct Made {
 }
 
 impl Note {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let note: Self = serde_json::from_slice(bytes).ok()?;
+        let is_whole = note.check.is_none() || note.check == note.sealed().check;
+        (note.note == NOTE_VERSION && is_whole).then_some(note)
+    }
+
+    /// The note with its checksum.
+    fn sealed(&self) -> Self {
+        let check = None;
+        let mut note = Self {
+            check,
+            ..self.clone()
+        };
+        let text = note.to_text().unwrap_or_default();
+        note.check = Some(named(&text));
+        note
+    }
+
+    fn to_text(&self) -> serde_json::Result<Vec<u8>> {
+        serde_json::to_vec(self)
+    }
+
     /// The version that the directory is of.
     pub(crate) fn known(&self) -> Known {
         Known {
@@ -90,14 +119,6 @@ pub(crate) struct Notes<'p> {
     /// What the names of the files begin with.
     name: String,
     root: PathBuf,
-}
-
-/// The note of a save that is under way, whose list is written.
-pub(crate) struct Draft<'p> {
-    /// Those of the directory, and those of it for this ref.
-    notes: (Notes<'p>, Notes<'p>),
-    dir: OwnedFd,
-    note: Note,
 }
 
 /// A list in progress of what a directory is.
@@ -152,33 +173,18 @@ impl<'p> Notes<'p> {
         pool.into_iter().chain(cache)
     }
 
-    /// The note about the last save of this directory to this ref, if it is the same inode. A save that was killed after
-    /// its commit counts if `state` has its version.
+    /// The same, where nothing depends on what is unclear.
     ///
     /// # Errors
-    /// When the state cannot be read.
+    /// As [`Self::last`].
     pub(crate) fn read_of(&self, state: &State, name: &RefName) -> Result<Option<Note>> {
+        Ok(self.last(state, name)?.note)
+    }
+
+    /// Whether the directory was saved to this ref before.
+    pub(crate) fn has(&self, name: &RefName) -> bool {
         let notes = self.to(name);
-        let is_of_it = |note: &Note| note.name == *name;
-        let note = notes.read().filter(is_of_it);
-        let newest = note.as_ref().map_or(0, |note| note.version);
-        let draft = notes.read_file(DRAFT).filter(is_of_it);
-        let Some(draft) = draft.filter(|draft| draft.version > newest) else {
-            return Ok(note);
-        };
-        let known = state.refs.get(name)?;
-        let versions = known.map(|known| known.versions).unwrap_or_default();
-        let is_committed = |(number, version): &(u64, Version)| {
-            let Root::Tree { content, .. } = version.root else {
-                return false;
-            };
-            *number >= draft.version && draft.tree == Some(content)
-        };
-        let committed = versions.into_iter().find(is_committed);
-        Ok(match committed {
-            Some((version, _)) => Some(Note { version, ..draft }),
-            None => note,
-        })
+        notes.read_file(NOTE).is_some() || notes.read_file(DRAFT).is_some()
     }
 
     /// Whether the directory was saved to a ref as a version that `state` does not know yet.
@@ -192,18 +198,22 @@ impl<'p> Notes<'p> {
 
     /// The note about the last save of this directory, if it is the same inode.
     pub(crate) fn read(&self) -> Option<Note> {
-        self.read_file(NOTE)
+        self.read_file(NOTE).flatten()
     }
 
-    fn read_file(&self, end: &str) -> Option<Note> {
+    /// The note in a file, if it is about the same inode; none inside, if there is one that cannot be read.
+    fn read_file(&self, end: &str) -> Option<Option<Note>> {
+        use std::io::Read;
         let inode = Inode::of(CWD, self.root.as_os_str().as_bytes()).ok()?;
         let read = |dir| {
-            use std::io::Read;
             let mut bytes = Vec::new();
             let file = open_regular(&dir, &self.file(end))?;
-            (file.take(NOTE_BYTES_MAX).read_to_end(&mut bytes)).ok()?;
-            let note: Note = serde_json::from_slice(&bytes).ok()?;
-            (note.note == NOTE_VERSION && note.inode == inode).then_some(note)
+            let read = file.take(NOTE_BYTES_MAX).read_to_end(&mut bytes);
+            let note = read.ok().and_then(|_| Note::parse(&bytes));
+            match note {
+                Some(note) if note.inode != inode => None,
+                note => Some(note),
+            }
         };
         self.dirs().find_map(read)
     }
@@ -251,38 +261,6 @@ impl<'p> Notes<'p> {
         })
     }
 
-    /// Begins the note of a save to `name` by writing what the directory is, with its tree `root` and its mark.
-    pub(crate) fn draft(
-        &self,
-        listing: Listing,
-        name: &RefName,
-        (root, made): (Content, Option<Made>),
-    ) -> Result<Draft<'p>> {
-        let inode = Inode::of(CWD, self.root.as_os_str().as_bytes());
-        let inode = inode.map_err(|errno| Error::io("look at", &self.root, errno.into()))?;
-        let notes = self.to(name);
-        let (sum, mut file) = listing.list.finish()?;
-        let note = Note {
-            note: NOTE_VERSION,
-            inode,
-            name: name.clone(),
-            version: 0,
-            tree: None,
-            root,
-            made,
-            list: spelled(&sum),
-        };
-        let dir = self.make_dir()?;
-        let written = (file.rewind())
-            .and_then(|()| replace(&dir, &notes.list_file(&note), &mut file))
-            .map_err(|source| self.unwritten(source));
-        written.map(|()| Draft {
-            notes: (self.clone(), notes),
-            dir,
-            note,
-        })
-    }
-
     fn unwritten(&self, source: std::io::Error) -> Error {
         Error::io("write down what was saved of", &self.root, source)
     }
@@ -293,59 +271,6 @@ impl<'p> Notes<'p> {
 
     fn file(&self, end: &str) -> String {
         format!("{}.{end}", self.name)
-    }
-}
-
-impl Draft<'_> {
-    /// Writes down that the directory is about to be saved: as the first version from `number` on that has this tree.
-    pub(crate) fn announce(&mut self, number: u64, tree: Content) -> Result<()> {
-        let notes = &self.notes.1;
-        (self.note.version, self.note.tree) = (number, Some(tree));
-        let before = notes.read_file(DRAFT);
-        self.write(notes, DRAFT)?;
-        self.sync()?;
-        self.forget_list(before, notes.read());
-        Ok(())
-    }
-
-    /// Records what was saved, and replaces the earlier record for the same ref.
-    pub(crate) fn keep(mut self, version: u64, tree: Content) -> Result<()> {
-        let (all, notes) = &self.notes;
-        (self.note.version, self.note.tree) = (version, Some(tree));
-        let before = notes.read();
-        let announced = notes.read_file(DRAFT);
-        self.write(notes, NOTE)?;
-        // Records which ref that was. If this is lost, the user has to name the ref.
-        self.write(all, NOTE)?;
-        self.sync()?;
-        disk::forgive(fs::unlinkat(&self.dir, notes.file(DRAFT), AtFlags::empty()));
-        self.forget_list(before, None);
-        self.forget_list(announced, None);
-        Ok(())
-    }
-
-    fn write(&self, notes: &Notes<'_>, end: &str) -> Result<()> {
-        let text = serde_json::to_vec(&self.note)
-            .map_err(|source| Error::invalid("note of a save").because(source))?;
-        let replaced = replace(&self.dir, &notes.file(end), &mut &*text);
-        replaced.map_err(|source| notes.unwritten(source))
-    }
-
-    fn sync(&self) -> Result<()> {
-        fs::fsync(&self.dir).map_err(|errno| self.notes.1.unwritten(errno.into()))
-    }
-
-    /// Removes the list of a note that was replaced, unless it is still the list of another one. A list that stays takes a
-    /// little space.
-    fn forget_list(&self, replaced: Option<Note>, other: Option<Note>) {
-        let is_used = |list: &str| {
-            let notes = [Some(&self.note), other.as_ref()];
-            notes.into_iter().flatten().any(|note| note.list == list)
-        };
-        if let Some(replaced) = replaced.filter(|replaced| !is_used(&replaced.list)) {
-            let list = self.notes.1.list_file(&replaced);
-            disk::forgive(fs::unlinkat(&self.dir, list, AtFlags::empty()));
-        }
     }
 }
 

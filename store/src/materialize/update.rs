@@ -141,7 +141,8 @@ impl Task<'_> {
         Ok(report)
     }
 
-    /// Checks that the store was not restored from a copy that is older than the directory.
+    /// Checks that the store was not restored from a copy that is older than the directory, and that it is known what was
+    /// saved of it.
     fn check_not_set_back(&self, destination: &Path, mark: &Mark) -> Result<()> {
         let name = &self.request.spec.name;
         if !mark.is_from(self.store.format().id, name) || self.options().overrules {
@@ -159,7 +160,27 @@ impl Task<'_> {
             Some((counts, saved)) if counts || saved.version > made.version => saved,
             _ => made,
         };
+        self.check_saved(destination, mark, known.version)?;
         self.store.check_had(state, name, known, destination)
+    }
+
+    /// Checks that the tree was not saved after the version `known` that this host knows it to be of: what the ref has of
+    /// that save would count as changes of a job, for good. The version that was saved settles it.
+    fn check_saved(&self, destination: &Path, mark: &Mark, known: u64) -> Result<()> {
+        let saved = self.pool.saved_since(mark);
+        let lost = saved.filter(|saved| *saved > known && *saved != self.found.number);
+        let Some(version) = lost else {
+            return Ok(());
+        };
+        let (dir, name) = (destination.display(), &self.request.spec.name);
+        Err(Error::conflict(format!(
+            "{dir}: was saved as {name}@{version}, and this host knows only what it was as @{known}"
+        ))
+        .hint(Remedy::MaterializeSaved {
+            name: name.to_string(),
+            version,
+            dir: dir.to_string(),
+        }))
     }
 
     /// Takes over somebody else's directory, as one in which nothing was made yet.

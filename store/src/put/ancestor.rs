@@ -6,18 +6,17 @@
 use std::fs::File;
 use std::path::Path;
 
+use super::rebuilt::rebuilt;
 use super::{Ancestor, PutRequest};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Content, Node, RefSpec, Root, State, Totals, TreeEncoder, TreeEntry};
-use crate::host::pool::list::{ListReader, NEVER, Thing, checksum};
+use crate::format::{Content, RefSpec, Root, State};
+use crate::host::pool::list::{ListReader, Thing, checksum};
 use crate::host::pool::{Mark, Pool};
-use crate::host::saved::{Listing, Made, Note, Notes};
-use crate::id::ChunkId;
+use crate::host::saved::{Last, Listing, Made, Note, Notes};
 use crate::read::Reader;
 use crate::remedy::Remedy;
 use crate::sound::vouched::Vouchers;
 use crate::store::{Store, View};
-use crate::tree::MetaBuilder;
 
 /// The base that a save is merged from.
 #[derive(Clone, Debug, Default)]
@@ -53,11 +52,14 @@ pub(super) fn base(
         Ancestor::Known | Ancestor::KnownOrNothing => {
             let pool = mark.as_ref().map(|(pool, _)| *pool);
             let notes = reader.store().notes(pool, root);
-            let note = match &notes {
-                Some(notes) => notes.read_of(state, &request.target)?,
-                None => None,
+            let last = match &notes {
+                Some(notes) => notes.last(state, &request.target)?,
+                None => Last::default(),
             };
-            let note = note.filter(|note| note.made == made);
+            if last.is_unclear(made.as_ref()) {
+                return Err(unclear(request));
+            }
+            let note = last.note.filter(|note| note.made == made);
             if let Some((_, mark)) = &mark {
                 check_settled(mark)?;
             }
@@ -122,6 +124,13 @@ pub(super) fn is_behind(store: &Store, request: &PutRequest, view: &View) -> Res
 pub(super) fn notes<'r>(store: &Store, request: &'r PutRequest, root: &Path) -> Option<Notes<'r>> {
     let pool = marked(&request.pools, root).map(|(pool, _)| pool);
     store.notes(pool, root)
+}
+
+/// Whether the source was saved to its ref before.
+pub(super) fn was_saved(store: &Store, request: &PutRequest) -> bool {
+    let root = super::scan::resolved(&request.source);
+    let notes = root.ok().and_then(|root| notes(store, request, &root));
+    notes.is_some_and(|notes| notes.has(&request.target))
 }
 
 /// Checks that no update of the source is under way or was interrupted, as far as a pool knows.
@@ -270,6 +279,16 @@ fn check_noted(pool: &Pool, mark: &Mark, known: u64, request: &PutRequest) -> Re
     }))
 }
 
+/// A save was killed, and nobody knows whether it had made a version, which is gone by now.
+fn unclear(request: &PutRequest) -> Error {
+    Error::conflict(format!(
+        "{}: a save of it to {} was killed, and it is not known whether that had made a version",
+        request.source.display(),
+        request.target
+    ))
+    .hint(Remedy::NameBase)
+}
+
 fn unknown(request: &PutRequest) -> Error {
     Error::conflict(format!(
         "{}: it is not known which version of {} it was made from",
@@ -312,9 +331,9 @@ fn of_mark(
         _ => record()?,
     };
     let root = match (mark.tree, kept) {
-        (_, Some(record)) => made_again(reader, record)?,
+        (_, Some(record)) => rebuilt(reader, record)?,
         (Some(root), None) if is_whole => whole(reader, root, vouchers, record)?,
-        (_, None) => made_again(reader, record()?.ok_or_else(gone)?)?,
+        (_, None) => rebuilt(reader, record()?.ok_or_else(gone)?)?,
     };
     Ok(Base {
         version: Some(mark.version),
@@ -376,7 +395,7 @@ fn whole(
     if live.is_some_and(|(name, number, _)| vouchers.vouch_for(&name, number)) {
         return Ok(root);
     }
-    let made = list().and_then(|list| list.map(|list| made_again(reader, list)).transpose());
+    let made = list().and_then(|list| list.map(|list| rebuilt(reader, list)).transpose());
     match made {
         Ok(Some(made)) => Ok(made),
         // What cannot be read of the version shows when it is compared.
@@ -396,91 +415,4 @@ fn whole(
 fn gone() -> Error {
     Error::conflict("the version that it was made from is gone, and so is the record of it")
         .hint(Remedy::NameBase)
-}
-
-/// A directory whose entries are still being added.
-struct Open {
-    name: Vec<u8>,
-    /// Whether it existed only for the files of a job in it.
-    is_unwanted: bool,
-    entries: Vec<TreeEntry>,
-}
-
-/// Rebuilds the tree that a list describes, and adds its nodes to `reader`.
-fn made_again(reader: &Reader<'_>, list: File) -> Result<Content> {
-    let mut list = ListReader::<Thing>::new(list)?;
-    let mut open = vec![Open::new(Vec::new(), false)];
-    while let Some((level, name, thing)) = list.next()? {
-        while open.len() > level.max(1) {
-            close(reader, &mut open)?;
-        }
-        let Some(above) = open.last_mut() else { break };
-        // If a path is listed several times, the last one counts.
-        if above.entries.last().is_some_and(|last| last.name == name) {
-            above.entries.pop();
-        }
-        let node = match thing {
-            Thing::Dir { .. } if level == 0 => continue,
-            Thing::Dir { time } => {
-                open.push(Open::new(name, time == NEVER));
-                continue;
-            }
-            Thing::File { key, .. } => Node::File {
-                content: key.content,
-                executable: key.executable,
-            },
-            Thing::Symlink { target, .. } => Node::Symlink { target },
-            Thing::Left => continue,
-        };
-        above.entries.push(TreeEntry { name, node });
-    }
-    while open.len() > 1 {
-        close(reader, &mut open)?;
-    }
-    let root = open.pop().map(|root| root.entries).unwrap_or_default();
-    known_tree(reader, &root)
-}
-
-impl Open {
-    fn new(name: Vec<u8>, is_unwanted: bool) -> Self {
-        Self {
-            name,
-            is_unwanted,
-            entries: Vec::new(),
-        }
-    }
-}
-
-fn close(reader: &Reader<'_>, open: &mut Vec<Open>) -> Result<()> {
-    let (Some(done), Some(above)) = (open.pop(), open.last_mut()) else {
-        return Ok(());
-    };
-    if done.is_unwanted && done.entries.is_empty() {
-        return Ok(());
-    }
-    let mut totals = Totals::default();
-    done.entries
-        .iter()
-        .for_each(|entry| totals.add(&entry.node));
-    let content = known_tree(reader, &done.entries)?;
-    let node = Node::Tree { content, totals };
-    above.entries.push(TreeEntry {
-        name: done.name,
-        node,
-    });
-    Ok(())
-}
-
-pub(super) fn known_tree(reader: &Reader<'_>, entries: &[TreeEntry]) -> Result<Content> {
-    let chunker = reader.store().chunker().clone();
-    let mut bytes = MetaBuilder::new(chunker);
-    let mut encoder = TreeEncoder::new(&mut bytes.bytes);
-    for entry in entries {
-        encoder.push(entry, &mut bytes.bytes)?;
-    }
-    bytes.finish(&mut |bytes| {
-        let id = ChunkId::of(bytes);
-        reader.know(id, bytes);
-        Ok(id)
-    })
 }

@@ -8,7 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use super::PutRequest;
-use super::ancestor::{known_tree, notes};
+use super::ancestor::notes;
+use super::rebuilt::known_tree;
 use crate::error::{Error, Result};
 use crate::format::{Content, Node, Root, Time, Totals, TreeEntry};
 use crate::host::pool::PoolKey;

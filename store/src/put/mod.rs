@@ -29,6 +29,7 @@ mod pipeline;
 mod private;
 mod publish;
 mod reading;
+mod rebuilt;
 mod remember;
 mod save;
 mod scan;
@@ -61,7 +62,7 @@ use crate::retry::{Headway, VAIN_MAX};
 use crate::sound::vouched::Vouchers;
 use crate::store::{Store, View};
 
-use ancestor::{Base, base, check_whole, listing, made, turn, unknown_paths};
+use ancestor::{Base, base, check_whole, listing, made, turn, unknown_paths, was_saved};
 use dedup::Dedup;
 use near::Finder;
 use pipeline::pipeline;
@@ -318,6 +319,10 @@ pub fn put_after(
     mut view: Option<View>,
 ) -> Result<PutReport> {
     store.format().check_writable()?;
+    if let Some(kind) = crate::profile::credentials_in(&request.message) {
+        let message = format!("the message holds what looks like {kind}; nothing was put");
+        return Err(Error::denied(message).hint("everybody can read it: say it without"));
+    }
     let _turn = match request.onto {
         Onto::Merge(_) => {
             let turn = turn(store, request)?;
@@ -400,7 +405,13 @@ fn attempt_known(
     let session = PutSession::new(store, request, &dedup, view, scan.bases(), passes)?;
     let known = base.as_ref().map(|_| &reader);
     // As after a save, the tree will count as made from this version.
-    let listing = match base.is_some() || made(store, request).is_some() {
+    let is_kept = match request.onto {
+        Onto::Merge(_) => true,
+        // It is made for one call.
+        Onto::Insert => false,
+        _ => made(store, request).is_some() || was_saved(store, request),
+    };
+    let listing = match is_kept {
         true => listing(store, request)?,
         false => None,
     };

@@ -173,17 +173,15 @@ impl<'p> PutSession<'p> {
             }
             return Ok(Some(report));
         }
-        // A tree that was made here may be saved next.
-        let made = save::made(self.store, self.request)
-            .filter(|_| matches!(built.root, Root::Tree { .. }));
-        let mut remembering =
-            made.map(|made| Remembering::new((self.store, self.request), Some(made), listing));
+        // A tree that was made or saved here may be saved next.
+        let made = save::made(self.store, self.request);
+        let listing = listing.filter(|_| matches!(built.root, Root::Tree { .. }));
+        let mut remembering = listing
+            .map(|listing| Remembering::new((self.store, self.request), made, Some(listing)));
         if let Some(remembering) = &mut remembering {
             remembering.prepare(&built.root, None, reader);
-            if known.is_none() {
-                let newest = reader.view().state.refs.last(target)?;
-                remembering.announce(newest + 1, *built.root.content());
-            }
+            let newest = reader.view().state.refs.last(target)?;
+            remembering.announce(known.unwrap_or(newest + 1), *built.root.content())?;
         }
         let published = match known {
             Some(version) => Some(version),

@@ -1,11 +1,11 @@
 //! Writes down on this host what a directory was saved as: a draft before the commit, and the note itself after it.
 //!
-//! A failure only costs something at the next save, and so is reported and does not fail this one.
+//! Without a draft, nothing is committed that the next save would know nothing of while it knows of an older version.
 
 use super::PutRequest;
-use super::ancestor::{note_saved, notes};
+use super::ancestor::{note_saved, notes, was_saved};
 use super::graft::graft;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::format::{Content, Root};
 use crate::host::saved::{Draft, Listing, Made};
 use crate::read::Reader;
@@ -23,7 +23,8 @@ pub(super) struct Remembering<'r> {
     draft: Option<Draft<'r>>,
     /// Whether the draft has the old base in the place of what was left out.
     is_grafted: bool,
-    failed: Option<Note>,
+    /// Why there is no draft.
+    failed: Option<Error>,
 }
 
 impl<'r> Remembering<'r> {
@@ -53,8 +54,7 @@ impl<'r> Remembering<'r> {
         if let Some(base) = base {
             match graft(self.store, self.request, (built, base), reader) {
                 Ok(grafted) => (root, listing) = grafted,
-                // The old base is kept. With it, the next save may take its own changes for those of others.
-                Err(error) => return self.fail(error, "the next save from here takes longer"),
+                Err(error) => return self.failed = Some(error),
             }
         }
         let Some(listing) = listing.or_else(|| self.listing.take()) else {
@@ -64,39 +64,45 @@ impl<'r> Remembering<'r> {
         let Some(notes) = notes(self.store, self.request, &source) else {
             return;
         };
-        match notes.draft(listing, &self.request.target, (root, self.made.clone())) {
+        let known = (&reader.view().state, &self.request.target);
+        match notes.draft(listing, known, (root, self.made.clone())) {
             Ok(draft) => (self.draft, self.is_grafted) = (Some(draft), base.is_some()),
-            Err(error) => self.forgotten(error),
+            Err(error) => self.failed = Some(error),
         }
     }
 
-    /// Says that a version from `number` on is about to be committed, with the tree `tree`.
-    pub(super) fn announce(&mut self, number: u64, tree: Content) {
-        let announced = self.draft.as_mut();
-        // Only a kill right after the commit makes this matter. If there is no room for it, the end says so.
-        drop(announced.map(|draft| draft.announce(number, tree)));
+    /// Says that a version from `number` on is about to be committed, or is there, with the tree `tree`.
+    ///
+    /// # Errors
+    /// When that cannot be written down, and the next save would be merged from an older version. What others did since
+    /// would be undone by it.
+    pub(super) fn announce(&mut self, number: u64, tree: Content) -> Result<()> {
+        if let Some(Err(error)) = self
+            .draft
+            .as_mut()
+            .map(|draft| draft.announce(number, tree))
+        {
+            self.failed = Some(error);
+        }
+        let is_known = || self.made.is_some() || was_saved(self.store, self.request);
+        match self.failed.take_if(|_| is_known()) {
+            None => Ok(()),
+            Some(error) => Err(error
+                .within("not saved")
+                .hint("make room for this host's notes about it: the directory is as it was")),
+        }
     }
 
     /// Writes down the version that was committed. Returns what could not be written, and what that means.
     pub(super) fn keep(mut self, version: u64, tree: Content) -> Option<Note> {
         note_saved(self.store, self.request, self.made.as_ref(), version);
         let kept = self.draft.take().map(|draft| draft.keep(version, tree));
-        if let Some(Err(error)) = kept {
-            self.forgotten(error);
-        }
-        self.failed
-    }
-
-    fn forgotten(&mut self, error: Error) {
-        let next = match &self.made {
-            Some(_) => "the next save from here is refused until the tree is materialized again",
+        let next = match &kept {
+            // The draft stands in its place.
+            Some(_) => "the next save from here may have to name the ref",
             None => "the next save from here has to be told its base",
         };
-        self.fail(error, next);
-    }
-
-    fn fail(&mut self, error: Error, next: &str) {
-        self.draft = None;
-        self.failed = Some(Note::from(format!("{error}: {next}")));
+        let error = kept.and_then(Result::err).or(self.failed)?;
+        Some(Note::from(format!("{error}: {next}")))
     }
 }

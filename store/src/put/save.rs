@@ -71,6 +71,9 @@ impl PutSession<'_> {
                 remembering.prepare(&built.root, left_out, reader);
             }
             if let Some(number) = known {
+                if is_kept {
+                    remembering.announce(number, *outcome.root.content())?;
+                }
                 if !self.request().dry_run {
                     // If the pass stored anything nevertheless, it was missing: from a version, or from this
                     // directory's own tree.
@@ -83,7 +86,7 @@ impl PutSession<'_> {
             }
             if is_kept {
                 let after = newest.as_ref().map_or(0, |(number, _)| *number);
-                remembering.announce(after + 1, *outcome.root.content());
+                remembering.announce(after + 1, *outcome.root.content())?;
             }
             match self.commit_save(&built, &outcome, newest.as_ref())? {
                 Committed::Version(number) => break (newest, outcome, Some(number)),

@@ -1,13 +1,13 @@
 //! What a merge reads and writes: trees of the store, of this pass, and of the merge, and the lists beside the merged
 //! tree.
 
-use super::ancestor::known_tree;
 use super::graft::LeftOut;
 use super::insert;
 use super::messages::Built;
 use super::meta::{put_meta, put_tree};
 use super::packer::Packer;
 use super::publish::PutSession;
+use super::rebuilt::known_tree;
 use crate::error::Result;
 use crate::format::{Content, FrameKind, Node, Side, Time, TimesEncoder, TreeEntry, Version};
 use crate::lists::{self, Rewrite, has_others};

@@ -144,6 +144,12 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let signals = Signals::catch()?;
     let layout = layout(args, context)?;
     let job = args.job.clone().unwrap_or_else(unnamed);
+    if let Some(kind) = store::credentials_in(&job) {
+        let message = format!("--job: holds what looks like {kind}");
+        return Err(
+            Error::invalid(message).hint("everybody can read it in the versions: use another name")
+        );
+    }
     let store = check_places(args, &layout, context)?;
     let base = base(args, &layout)?;
     let _held = hold(&base)?;

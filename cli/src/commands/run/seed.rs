@@ -2,7 +2,7 @@
 
 mod dir;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use store::{Ended, Error, ErrorKind, Id, Onto, PutRequest, RefName, Result, Stor
 use self::dir::SeedDir;
 use super::child::{self, Signals};
 use super::{Args, base, check_base, check_room, layout};
-use crate::commands::wait::{Newest, Pace};
+use crate::commands::wait::{self, Newest, Pace};
 use crate::context::Context;
 use crate::ui::{failure, human, names, remedy};
 
@@ -88,12 +88,24 @@ impl Seeder<'_> {
         let mut claims = Claims::new(store, &format!("seed {}", self.target), self.args.patience)?;
         let mut pace = Pace::default();
         let mut waits_for: Option<Who> = None;
+        let mut away = None;
         loop {
-            if let Some((version, id)) = newest.look()? {
-                self.tell(version, id, false, Vec::new());
-                return Ok(());
-            }
-            match claims.look(self.began.elapsed())? {
+            let looked = newest.look().and_then(|found| match found {
+                Some(found) => Ok(Err(found)),
+                None => claims.look(self.began.elapsed()).map(Ok),
+            });
+            let look = match self.patiently(looked, &mut away)? {
+                Some(Ok(look)) => look,
+                Some(Err((version, id))) => {
+                    self.tell(version, id, false, Vec::new());
+                    return Ok(());
+                }
+                None => {
+                    self.pause(&mut pace)?;
+                    continue;
+                }
+            };
+            match look {
                 Look::Mine(claim) => match newest.look()? {
                     // Another host made it between the two checks.
                     Some(_) => claim.end(Ended::Done)?,
@@ -115,11 +127,36 @@ impl Seeder<'_> {
                 }
                 Look::Held { .. } => {}
             }
-            if self.signals.is_asked() {
-                return Err(Error::interrupted("stopped on request"));
-            }
-            pace.pause(None);
+            self.pause(&mut pace)?;
         }
+    }
+
+    /// Returns nothing while the store is away, until that has lasted as long as the patience with a seeder.
+    fn patiently<T>(&self, looked: Result<T>, away: &mut Option<Instant>) -> Result<Option<T>> {
+        let error = match looked {
+            Ok(found) => {
+                *away = None;
+                return Ok(Some(found));
+            }
+            Err(error) => error,
+        };
+        let is_first = away.is_none();
+        let since = away.get_or_insert_with(Instant::now).elapsed();
+        if error.kind() != ErrorKind::Unavailable || since >= self.args.patience {
+            return Err(error);
+        }
+        if is_first {
+            wait::warn(&error, self.context);
+        }
+        Ok(None)
+    }
+
+    fn pause(&self, pace: &mut Pace) -> Result<()> {
+        if self.signals.is_asked() {
+            return Err(Error::interrupted("stopped on request"));
+        }
+        pace.pause(None);
+        Ok(())
     }
 
     /// Runs the script and publishes its result.
@@ -239,10 +276,7 @@ impl Seeder<'_> {
         let mut request = PutRequest::new(dir.path(), self.target.clone());
         request.identity = Some(dir.identity());
         request.onto = Onto::Only(0);
-        request.message = format!(
-            "made by {}",
-            self.args.command.join(OsStr::new(" ")).display()
-        );
+        request.message = made_by(&self.args.command);
         let token = std::env::var_os("HF_TOKEN_PATH").map(PathBuf::from);
         request.profile.secret_paths = token.into_iter().collect();
         // As in a save, secrets and unreadable files are left out and named.
@@ -312,8 +346,9 @@ fn kept(error: Error, dir: SeedDir, target: Option<&RefName>) -> Error {
     let advice = advice
         .map(|advice| format!("{advice}; "))
         .unwrap_or_default();
-    let dir = dir.display();
-    let how = target.map(|target| format!(": `store put --base 0 {dir} {target}` publishes it"));
+    let dir = dir.display().to_string();
+    let quoted = names::quoted(&dir);
+    let how = target.map(|target| format!(": `store put --base 0 {quoted} {target}` publishes it"));
     let how = how.unwrap_or_default();
     error.hint(format!("{advice}what the script made is in {dir}{how}"))
 }
@@ -341,5 +376,17 @@ impl fmt::Display for Report {
         };
         let secs = human::duration(Duration::from_secs_f64(self.secs));
         write!(out, "{}@{}{id} {how} in {secs}", self.target, self.version)
+    }
+}
+
+/// The message of the version: the command, or only its program if its arguments hold credentials.
+fn made_by(command: &[OsString]) -> String {
+    let whole = format!("made by {}", command.join(OsStr::new(" ")).display());
+    match store::credentials_in(&whole) {
+        None => whole,
+        Some(_) => format!(
+            "made by {}",
+            command.first().unwrap_or(&OsString::new()).display()
+        ),
     }
 }

@@ -258,3 +258,8 @@ fn glob(path: &[u8]) -> String {
     let glob = Globs::escape(&text).replace(|c: char| is_unseen(c) || c == '\u{fffd}', "?");
     format!("/{glob}")
 }
+
+/// The kind of credentials that a text holds, if there are any.
+pub fn credentials_in(text: &str) -> Option<&'static str> {
+    issuers::find(text.as_bytes())
+}
