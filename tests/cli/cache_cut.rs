@@ -264,4 +264,17 @@ fn an_entry_with_a_link_that_leads_nowhere_keeps_no_other_one_back() {
     let refused = pushed["refused"].as_array().unwrap();
     assert_eq!(refused.len(), 1, "{pushed}");
     assert_eq!(refused[0]["state"], "incomplete", "{pushed}");
+    let status = neff(&env, &["status", "here", PROJECT], 0);
+    assert_eq!(status["complete"], 1, "{status}");
+    assert_eq!(
+        status["incomplete"].as_array().unwrap().len(),
+        1,
+        "{status}"
+    );
+    assert_eq!(status["refs"][0]["absent_there"], 0, "{status}");
+    // The compiler may need nothing of that link.
+    let cleaned = neff(&env, &["clean", "here", "--stale", "1s"], 0);
+    for field in ["removed", "kept"] {
+        assert_eq!(cleaned[field], serde_json::json!([]), "{cleaned}");
+    }
 }

@@ -37,12 +37,13 @@ fn a_compressed_file_that_is_cut_off_is_neither_pushed_nor_pulled() {
     env.write(format!("here/{}", key("cc")), &ZLIB[..ZLIB.len() - 1]);
     env.write(format!("here/{}", key("dd")), &ZSTD[..ZSTD.len() / 2]);
     env.write(format!("here/{}", key("ee")), [0; 2000]);
+    env.write(format!("here/{}", key("ff")), &ZLIB[..1]);
     let pushed = xla(&["push", "here", REF]);
-    assert_eq!(counts(&pushed, ["pushed", "refused"]), [2, 3], "{pushed}");
+    assert_eq!(counts(&pushed, ["pushed", "refused"]), [2, 4], "{pushed}");
     let status = xla(&["status", "here"]);
     assert_eq!(
         counts(&status, ["complete", "incomplete"]),
-        [2, 3],
+        [2, 4],
         "{status}"
     );
     // The first whole one of a key is stored.
@@ -53,16 +54,16 @@ fn a_compressed_file_that_is_cut_off_is_neither_pushed_nor_pulled() {
     let pulled = xla(&["pull", "here", REF]);
     assert_eq!(
         counts(&pulled, ["hits", "pulled", "repaired"]),
-        [4, 1, 1],
+        [5, 1, 1],
         "{pulled}"
     );
     assert_eq!(fs::read(env.path("here").join(key("cc"))).unwrap(), ZLIB);
     let pulled = xla(&["pull", "here", REF]);
-    assert_eq!(counts(&pulled, ["hits", "pulled"]), [5, 0], "{pulled}");
+    assert_eq!(counts(&pulled, ["hits", "pulled"]), [6, 0], "{pulled}");
     // What was cut off long ago is removed.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     let cleaned = xla(&["clean", "here", "--stale", "1s"]);
-    assert_eq!(counts(&cleaned, ["removed"]), [2], "{cleaned}");
+    assert_eq!(counts(&cleaned, ["removed"]), [3], "{cleaned}");
     assert!(!env.path("here").join(key("dd")).exists());
 }
 

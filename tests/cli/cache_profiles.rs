@@ -138,6 +138,48 @@ fn a_library_that_is_being_linked_stays_here_until_it_is_whole() {
     assert_eq!(found.unwrap(), "a whole library");
 }
 
+/// As a plain put has stored it.
+#[test]
+fn a_library_that_was_being_linked_in_a_ref_is_not_taken() {
+    let env = environment!();
+    let name = "project/p/inductor";
+    let key = format!("c2xk{}.main", "q".repeat(48));
+    env.write(format!("in/2x/{key}.so"), "half of a libr");
+    env.write(format!("in/2x/{key}_CxxBuild/a.o"), "object");
+    for dir in ["in", "there"] {
+        env.write(format!("{dir}/2x/{key}.cpp"), "code");
+    }
+    env.ok(["put", "in", name, "--profile", "none"]);
+    env.write(format!("here/2x/{key}.so"), "a whole library");
+    let cache = |words: &[&str]| {
+        let all = ["cache", "--profile", "inductor"];
+        env.store(all.iter().chain(words).chain(&["--json"]))
+    };
+    let told = |words: &[&str]| -> Value {
+        let done = cache(words);
+        serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{done}"))
+    };
+    let library = format!("{key}.so");
+    assert_eq!(cache(&["lookup", &library, name]).code, Some(3));
+    for pulled in [
+        told(&["pull", "there", name]),
+        told(&["pull", "there", name, "--dry-run"]),
+    ] {
+        assert_eq!(pulled["pulled"], 0, "{pulled}");
+        assert_eq!(pulled["refused"][0]["state"], "incomplete", "{pulled}");
+    }
+    // A whole one would stay beside that directory.
+    let pushed = told(&["push", "here", name]);
+    assert_eq!(pushed["pushed"], 0, "{pushed}");
+    assert_eq!(pushed["refused"][0]["ref"], name, "{pushed}");
+    let build = format!("{name}:2x/{key}_CxxBuild");
+    env.ok(["rm", &build, &format!("{name}:2x/{library}"), "--yes"]);
+    assert_eq!(told(&["push", "here", name])["pushed"], 1);
+    assert_eq!(told(&["pull", "there", name])["pulled"], 1);
+    let found = std::fs::read_to_string(env.path(format!("there/2x/{library}")));
+    assert_eq!(found.unwrap(), "a whole library");
+}
+
 #[test]
 fn profiles_are_files_and_their_mistakes_are_named() {
     let env = environment!();

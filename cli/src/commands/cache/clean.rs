@@ -68,7 +68,7 @@ impl Report {
         let Some(entry) = of_dir::one(root, path, profile, Look::Whole)? else {
             return Ok(());
         };
-        let state = entry.state(profile);
+        let state = entry.state_here(profile);
         if state == State::Complete {
             return Ok(());
         }
@@ -84,7 +84,7 @@ impl Report {
         let mut unlocked = entry.clone();
         unlocked.parts.retain(|part, _| !shape.is_lock(part));
         let failed = |source| Error::io("remove", &full, source);
-        if unlocked.state(profile) == State::Complete {
+        if unlocked.state_here(profile) == State::Complete {
             for lock in entry.parts.keys().filter(|part| shape.is_lock(part)) {
                 if !self.dry_run {
                     std::fs::remove_file(full.join(OsStr::from_bytes(lock))).map_err(failed)?;

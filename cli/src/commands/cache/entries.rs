@@ -59,6 +59,8 @@ pub(super) struct Entry {
     pub(super) is_lost: bool,
     /// A temporary file beside the entry shows that it is being written, or that its writer died.
     is_in_the_making: bool,
+    /// A link leads nowhere, so that what it stands for cannot leave the host. For entries of a directory.
+    is_dangling: bool,
     /// Files that are not whole. For entries of a ref, set only by [`Self::look_into`].
     cut: BTreeSet<Vec<u8>>,
     /// For entries of a ref: the files whose bytes show whether they are whole.
@@ -121,14 +123,24 @@ impl Shape {
 
     /// Temporary files beside the entry at `path`, which exist only while the entry is written.
     pub(super) fn beside(&self, path: &Path) -> Vec<PathBuf> {
+        let all = self.places_beside(path);
+        all.filter(|path| path.symlink_metadata().is_ok()).collect()
+    }
+
+    /// Where these files are, if they exist.
+    pub(super) fn places_beside(&self, path: &Path) -> impl Iterator<Item = PathBuf> {
         let stem = path.file_stem().unwrap_or_default();
-        let named = |end: &String| {
+        self.beside.iter().map(move |end| {
             let mut name = stem.to_owned();
             name.push(end);
             path.with_file_name(name)
-        };
-        let all = self.beside.iter().map(named);
-        all.filter(|path| path.symlink_metadata().is_ok()).collect()
+        })
+    }
+
+    /// Whether a path may be that of such a file.
+    pub(super) fn may_be_beside(&self, path: &[u8]) -> bool {
+        let mut ends = self.beside.iter();
+        ends.any(|end| path.ends_with(end.as_bytes()))
     }
 
     /// For each needed file that `path` matches: the offsets at which it states its lengths.
@@ -173,6 +185,9 @@ impl Entry {
             return;
         };
         self.is_in_the_making = !shape.beside(&full).is_empty();
+        let is_dangling = |part: &Part| matches!(part.thing, Thing::Link { bytes: None, .. });
+        let is_dangling = self.files(shape).any(|(_, part)| is_dangling(part));
+        self.is_dangling = is_dangling;
         let files = self.parts.iter().filter(|(_, part)| !part.is_dir());
         let cut = files.filter(|(file, part)| {
             let place = full.join(OsStr::from_bytes(file));
@@ -215,6 +230,14 @@ impl Entry {
     }
 
     pub(super) fn state(&self, profile: &Profile) -> State {
+        match self.state_here(profile) {
+            State::Complete if self.is_dangling => State::Incomplete,
+            state => state,
+        }
+    }
+
+    /// The same for compilers of this host: for them, a link that leads nowhere may be of no use.
+    pub(super) fn state_here(&self, profile: &Profile) -> State {
         let Some(shape) = profile.entry.get(self.shape) else {
             return State::Incomplete;
         };
@@ -269,10 +292,9 @@ impl Entry {
         parts.filter(|(path, part)| !part.is_dir() && !shape.is_volatile(path))
     }
 
-    /// Whether a link of the entry leads nowhere, so that what it stands for cannot leave the host. For those of a directory.
-    pub(super) fn has_dangling(&self, shape: &Shape) -> bool {
-        let mut files = self.files(shape);
-        files.any(|(_, part)| matches!(part.thing, Thing::Link { bytes: None, .. }))
+    /// Marks an entry of a ref that has a temporary file beside it.
+    pub(super) fn mark_in_the_making(&mut self) {
+        self.is_in_the_making = true;
     }
 
     /// Whether a file of the entry is not whole.
@@ -363,6 +385,7 @@ pub(super) fn add(
         content: None,
         is_lost: false,
         is_in_the_making: false,
+        is_dangling: false,
         cut: BTreeSet::new(),
         telling: BTreeMap::new(),
     });

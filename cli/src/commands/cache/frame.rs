@@ -62,8 +62,8 @@ struct Frame {
 }
 
 enum State {
-    /// No byte was seen yet.
-    Start,
+    /// These few bytes were seen, which do not tell the format yet.
+    Start(Vec<u8>),
     Zstd(Decoder<'static>),
     Zlib(Decompress),
     /// The first bytes, and the number of all.
@@ -76,7 +76,7 @@ enum State {
 impl Frame {
     fn new() -> Self {
         Self {
-            state: State::Start,
+            state: State::Start(Vec::new()),
             waste: vec![0; BUFFER_BYTES],
         }
     }
@@ -87,12 +87,23 @@ impl Frame {
     }
 
     fn is_broken(&self) -> bool {
-        !matches!(self.state, State::Whole)
+        match &self.state {
+            State::Start(head) => !matches!(started(head), State::Whole),
+            state => !matches!(state, State::Whole),
+        }
     }
 
     /// Decodes the next bytes. The first ones decide on the format.
     fn feed(&mut self, bytes: &[u8]) {
-        if matches!(self.state, State::Start) && !bytes.is_empty() {
+        let mut first = Vec::new();
+        let mut bytes = bytes;
+        if let State::Start(head) = &mut self.state {
+            head.extend_from_slice(bytes);
+            if head.len() < ZSTD.len() {
+                return;
+            }
+            first.append(head);
+            bytes = &first;
             self.state = started(bytes);
         }
         let done = match &mut self.state {
@@ -109,7 +120,7 @@ impl Frame {
     }
 }
 
-/// The format of a file that begins with these bytes.
+/// The format of a file that begins with these bytes, or consists of them, if they are few.
 fn started(begin: &[u8]) -> State {
     let head = begin.get(..ZSTD.len()).unwrap_or(begin);
     if head.iter().all(|byte| *byte == 0) {
@@ -122,12 +133,14 @@ fn started(begin: &[u8]) -> State {
         return State::Elf(Vec::new(), 0);
     }
     // Deflate with a window of up to 32 KiB, and both bytes as a number are a multiple of 31.
+    let is_method = |method: u8| method & 0x0F == 8 && method >> 4 <= 7;
     let is_zlib = match *head {
         [method, flags, ..] => {
             let number = u16::from_be_bytes([method, flags]);
-            method & 0x0F == 8 && method >> 4 <= 7 && number % 31 == 0
+            is_method(method) && number % 31 == 0
         }
-        _ => false,
+        [method] => is_method(method),
+        [] => false,
     };
     match is_zlib {
         true => State::Zlib(Decompress::new(true)),
@@ -232,6 +245,7 @@ mod tests {
         for text in texts() {
             for frame in [zstd::bulk::compress(&text, 3).unwrap(), zlibbed(&text)] {
                 let ends = [
+                    1,
                     2,
                     3,
                     4,
@@ -266,19 +280,33 @@ mod tests {
 
     #[test]
     fn what_is_no_frame_counts_as_whole_and_zeros_do_not() {
-        for whole in [&b"code"[..], b"x", b"\x7FELG", &[0x78, 0x9D, 1]] {
-            assert!(!is_broken_by(whole, 1 << 10), "{whole:?}");
+        for whole in [
+            &b"code"[..],
+            b"c",
+            b"xy",
+            b"(code",
+            b"\x7FELG",
+            &[0x78, 0x9D, 1],
+        ] {
+            for step in [1, 1 << 10] {
+                assert!(!is_broken_by(whole, step), "{whole:?}, {step}");
+            }
         }
         for broken in [
             &[][..],
             &[0; 100],
             &ZSTD[..2],
             &ZSTD,
+            &ZSTD[..1],
+            &[0x78],
             &[0x78, 0x9C],
+            &ELF[..1],
             &ELF,
             &[&ELF[..], &[7; 100]].concat(),
         ] {
-            assert!(is_broken_by(broken, 1 << 10), "{broken:?}");
+            for step in [1, 1 << 10] {
+                assert!(is_broken_by(broken, step), "{broken:?}, {step}");
+            }
         }
     }
 

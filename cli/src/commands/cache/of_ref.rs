@@ -2,12 +2,17 @@
 //!
 //! A lost entry is no hit, a pull brings the others, and a push of the same entry stores it again.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
 use store::check;
 use store::inspect::{self, ListOptions};
 use store::{Error, Node, Reader, RefName, RefSpec, Result, Root};
 
 use super::entries::{self, Entries, Entry, Look, Part, State, Thing};
-use super::profile::Profile;
+use super::profile::{Profile, Shape};
 use crate::ui::names;
 
 /// The newest version of a ref: its number and its entries.
@@ -16,13 +21,39 @@ pub(super) struct Stored {
     /// Whether the tree has nothing in it.
     pub(super) is_empty: bool,
     pub(super) entries: Entries,
+    pub(super) beside: Beside,
 }
 
+/// Paths of a ref that may be temporary files beside entries.
+#[derive(Default)]
+pub(super) struct Beside(BTreeSet<PathBuf>);
+
 impl Stored {
-    /// Whether it has an entry that is complete by names and sizes, or lost.
+    /// Whether it has an entry that is complete by names and sizes, in the making, or lost.
     pub(super) fn has_any(&self, profile: &Profile) -> bool {
-        let mut all = self.entries.values();
-        all.any(|entry| matches!(entry.state(profile), State::Complete | State::Lost))
+        let mut all = self.entries.iter();
+        all.any(|(path, entry)| {
+            let is_any = matches!(entry.state(profile), State::Complete | State::Lost);
+            is_any || self.beside.is_of(path, profile.entry.get(entry.shape))
+        })
+    }
+}
+
+impl Beside {
+    fn add(&mut self, path: &[u8], profile: &Profile) {
+        let mut shapes = profile.entry.iter();
+        if shapes.any(|shape| shape.may_be_beside(path)) {
+            self.0.insert(OsStr::from_bytes(path).into());
+        }
+    }
+
+    /// Whether one of them shows that the entry at `path` is in the making.
+    pub(super) fn is_of(&self, path: &[u8], shape: Option<&Shape>) -> bool {
+        let path = Path::new(OsStr::from_bytes(path));
+        let mut places = shape
+            .into_iter()
+            .flat_map(|shape| shape.places_beside(path));
+        places.any(|place| self.0.contains(&place))
     }
 }
 
@@ -48,6 +79,7 @@ pub(super) fn read(
         lost: true,
     };
     let (mut entries, mut lost) = (Entries::new(), Vec::new());
+    let mut beside = Beside::default();
     inspect::ls(reader, &spec, options, &mut |listed| {
         let (thing, content) = match listed.node {
             Node::Tree { content, .. } => (Thing::Dir, Some(content)),
@@ -63,6 +95,7 @@ pub(super) fn read(
                 (Thing::Link { target, bytes }, None)
             }
         };
+        beside.add(&listed.path, profile);
         if listed.is_lost {
             lost.push(listed.path.clone());
         }
@@ -76,6 +109,11 @@ pub(super) fn read(
         );
         Ok(())
     })?;
+    for (path, entry) in &mut entries {
+        if beside.is_of(path, profile.entry.get(entry.shape)) {
+            entry.mark_in_the_making();
+        }
+    }
     for path in lost {
         mark(&mut entries, &path, profile).map_err(|error| error.within(spec.to_string()))?;
     }
@@ -84,6 +122,7 @@ pub(super) fn read(
         version,
         is_empty,
         entries,
+        beside,
     }))
 }
 

@@ -1,6 +1,7 @@
 //! Patterns of paths: `*` is any text in a name, `**` any directories; `{name}` and `{name:hex8}` are parts of a key.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use serde::Deserialize;
 
@@ -44,7 +45,12 @@ impl TryFrom<String> for Pattern {
                 ));
             }
         }
-        if parts.iter().any(Vec::is_empty) {
+        if text.starts_with('!') {
+            return Err(format!(
+                "expected what matches, found {text:?}: there are no exceptions by !"
+            ));
+        }
+        if parts.iter().any(Vec::is_empty) || text == "~" || text.starts_with("~/") {
             return Err(format!(
                 "expected a path below the root without empty names, found {text:?}"
             ));
@@ -54,16 +60,34 @@ impl TryFrom<String> for Pattern {
 }
 
 impl Pattern {
-    /// A path that matches: as it is written, for patterns without parts of a key.
-    pub(super) fn sample(&self) -> Vec<u8> {
+    /// Paths that match: as it is written, for patterns without parts of a key, with no, one and two directories for `**`.
+    pub(super) fn samples(&self) -> [Vec<u8>; 3] {
         let piece = |piece: &Piece| match piece {
             Piece::Text(text) => text.clone(),
             Piece::Any => b"*".to_vec(),
             Piece::Field { digits, .. } => vec![b'0'; digits.unwrap_or(1)],
         };
-        let part = |part: &Vec<Piece>| part.iter().flat_map(piece).collect::<Vec<u8>>();
-        let parts: Vec<Vec<u8>> = self.parts.iter().map(part).collect();
-        parts.join(&b'/')
+        [0, 1, 2].map(|deep| {
+            let parts = self.parts.iter().flat_map(|part| match is_deep(part) {
+                true => vec![b"*".to_vec(); deep],
+                false => vec![part.iter().flat_map(piece).collect()],
+            });
+            parts.collect::<Vec<Vec<u8>>>().join(&b'/')
+        })
+    }
+
+    /// Whether it has parts of a key.
+    pub(super) fn has_fields(&self) -> bool {
+        let mut pieces = self.parts.iter().flatten();
+        pieces.any(|piece| matches!(piece, Piece::Field { .. }))
+    }
+
+    /// Whether files of any name match.
+    pub(super) fn is_any(&self) -> bool {
+        self.parts
+            .iter()
+            .flatten()
+            .all(|piece| *piece == Piece::Any)
     }
 
     /// Whether only entries of such a cache match, by a name in the pattern or by digits; otherwise any path may.
@@ -75,6 +99,26 @@ impl Pattern {
             Piece::Any => false,
             Piece::Field { digits, .. } => digits.is_some(),
         })
+    }
+}
+
+/// As it is written in a profile.
+impl fmt::Display for Pattern {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, part) in self.parts.iter().enumerate() {
+            out.write_str(if number == 0 { "" } else { "/" })?;
+            for piece in part {
+                match piece {
+                    Piece::Text(text) => out.write_str(&String::from_utf8_lossy(text))?,
+                    Piece::Any => out.write_str("*")?,
+                    Piece::Field { name, digits } => match digits {
+                        Some(digits) => write!(out, "{{{name}:hex{digits}}}")?,
+                        None => write!(out, "{{{name}}}")?,
+                    },
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -313,6 +357,10 @@ mod tests {
             "[ab",
             "a[bc]",
             "a?",
+            "!a",
+            "~/a",
+            "~",
+            "/a",
         ] {
             assert!(Pattern::try_from(bad.to_owned()).is_err(), "{bad}");
         }

@@ -1,5 +1,7 @@
 //! Profiles: the definition of one kind of compile cache, in a file that is built in or the user's.
 
+mod check;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -147,56 +149,7 @@ impl Profile {
         let mut profile: Self =
             toml::from_str(text).map_err(|error| mistake(path, text, &error))?;
         profile.name = name.to_owned();
-        if profile.entry.is_empty() {
-            return Err(wrong(path, "entry: expected at least one [[entry]]"));
-        }
-        // The working directory, or everything, is no cache: `clean` deletes in it.
-        let is_place = |place: &String| {
-            let mut below = [place.strip_prefix("~/"), place.strip_prefix('/')].into_iter();
-            below.any(|below| below.is_some_and(|below| !below.is_empty()))
-        };
-        if let Some(place) = profile.default.as_ref().filter(|place| !is_place(place)) {
-            let told = format!("default: expected a path below ~/ or /, found {place:?}");
-            return Err(wrong(path, &told));
-        }
-        if profile.stale.is_some_and(|span| span.0.is_zero()) {
-            // Every lock would be abandoned, also that of a compiler at work.
-            return Err(wrong(path, "stale: expected more than 0"));
-        }
-        for root in &profile.root {
-            root.check().map_err(|told| wrong(path, &told))?;
-        }
-        for (number, shape) in (1..).zip(&profile.entry) {
-            if let Some(name) = shape.needs.iter().find_map(|need| need.stays(shape)) {
-                let told = format!(
-                    "needs: {name:?} never leaves the host, by `volatile`: no entry would be complete elsewhere"
-                );
-                return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
-            }
-            if !shape.beside.is_empty() && !shape.file {
-                let told = "beside: is for entries that are a file (file = true)";
-                return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
-            }
-            let mut lengths = shape.needs.iter().flat_map(|need| &need.lengths);
-            if lengths.any(|at| *at > HEAD_BYTES_MAX - 8) {
-                let most = HEAD_BYTES_MAX - 8;
-                let told = format!("lengths: expected places up to {most}");
-                return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
-            }
-            if shape.needs.iter().any(|need| need.files.is_empty()) {
-                let told = "needs: expected at least one name in `files`";
-                return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
-            }
-            let mut before = profile.entry.iter().take(number - 1);
-            if before.any(|other| (&other.path, other.file) == (&shape.path, shape.file)) {
-                let told = "path: an [[entry]] before it has the same";
-                return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
-            }
-            if !shape.path.is_plain() {
-                let told = "path: expected a path without **";
-                return Err(wrong(path, &format!("[[entry]] number {number}: {told}")));
-            }
-        }
+        check::profile(&profile).map_err(|told| wrong(path, &told))?;
         Ok(profile)
     }
 
@@ -261,37 +214,7 @@ impl Profile {
     }
 }
 
-impl Need {
-    /// A name of the file, if no file with one of its names leaves the host.
-    fn stays(&self, shape: &Shape) -> Option<String> {
-        let names: Vec<Vec<u8>> = self.files.iter().map(Pattern::sample).collect();
-        let first = String::from_utf8_lossy(names.first()?).into_owned();
-        let mut names = names.iter();
-        names.all(|name| shape.is_volatile(name)).then_some(first)
-    }
-}
-
 impl Root {
-    /// Says what is wrong with it.
-    fn check(&self) -> std::result::Result<(), String> {
-        if self.variable.is_empty() || self.variable.contains(['=', '\0']) {
-            let found = &self.variable;
-            return Err(format!(
-                "variable: expected the name of a variable, found {found:?}"
-            ));
-        }
-        let is_below = |below: &PathBuf| {
-            let mut parts = below.components();
-            parts.all(|part| matches!(part, std::path::Component::Normal(_)))
-        };
-        match self.below.as_ref().filter(|below| !is_below(below)) {
-            Some(below) => Err(format!(
-                "below: expected a path inside of the directory, found {below:?}"
-            )),
-            None => Ok(()),
-        }
-    }
-
     /// The directory that the variable names.
     fn look(&self) -> Option<PathBuf> {
         let value = std::env::var_os(&self.variable).filter(|value| !value.is_empty())?;
@@ -352,6 +275,17 @@ fn wrong(path: &Path, told: &str) -> Error {
 
 /// The error of the parser, with its position and key.
 fn mistake(path: &Path, text: &str, error: &toml::de::Error) -> Error {
+    for key in ["entry", "root"] {
+        let single = format!("[{key}]");
+        let mut lines = text.lines();
+        if let Some(at) = lines.position(|line| line.trim_start().starts_with(&single)) {
+            let told = format!(
+                "line {}, {key}: expected [{single}], found {single}",
+                at + 1
+            );
+            return wrong(path, &told);
+        }
+    }
     let start = error.span().map_or(0, |span| span.start);
     // What the whole file lacks is on no line.
     if start == 0 && error.message().starts_with("missing field") {
@@ -407,6 +341,18 @@ mod tests {
                 "[[entry]] number 2: path: an [[entry]] before it has the same",
             ),
             ("about = \"\"\n".to_owned(), "x.toml: missing field `entry`"),
+            (
+                "about = \"\"\n[entry]\npath = \"a\"\n".to_owned(),
+                "line 2, entry: expected [[entry]], found [entry]",
+            ),
+            (
+                format!("{entry}path = \"~/a\"\n"),
+                "line 3, path: expected a path below the root",
+            ),
+            (
+                format!("{entry}path = \"/a\"\n"),
+                "line 3, path: expected a path below the root",
+            ),
             (
                 format!("{entry}path = \"{{a:hex9999999}}\"\n"),
                 "line 3, path: expected {a:hexN} with N from 1 to 255",

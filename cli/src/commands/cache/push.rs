@@ -15,7 +15,7 @@ use store::{
 
 use self::staged::Staged;
 use super::entries::{Entries, Entry, Look, State};
-use super::of_ref::{self, Stored};
+use super::of_ref::{self, Beside, Stored};
 use super::profile::Profile;
 use super::stray::{self, Strays};
 use super::{Named, Refused, of_dir};
@@ -104,8 +104,9 @@ pub(super) fn push(
         secs: 0.0,
         notes: Vec::new(),
     };
-    let mut stored = stored.map(|stored| stored.entries).unwrap_or_default();
-    let mut new = report.choose(&here, &stored, profile);
+    let stored = stored.map(|stored| (stored.entries, stored.beside));
+    let (mut stored, beside) = stored.unwrap_or_default();
+    let mut new = report.choose(&here, (&stored, &beside), profile);
     of_dir::look_through(&mut new, root, profile, |_, _| true)?;
     new.retain(|path, entry| report.is_whole(path, entry, profile));
     // An entry that is truncated in the ref is replaced by a complete one.
@@ -185,7 +186,12 @@ fn check_kind(
 
 impl PushReport {
     /// Chooses the complete entries that the ref does not seem to have.
-    fn choose(&mut self, here: &Entries, stored: &Entries, profile: &Profile) -> Entries {
+    fn choose(
+        &mut self,
+        here: &Entries,
+        (stored, beside): (&Entries, &Beside),
+        profile: &Profile,
+    ) -> Entries {
         let mut new = Entries::new();
         for (path, entry) in here {
             let (state, shape) = (entry.state(profile), profile.entry.get(entry.shape));
@@ -193,8 +199,9 @@ impl PushReport {
             let is_same = |known: &Entry| shape.is_some_and(|shape| entry.looks_like(known, shape));
             if state != State::Complete {
                 self.refused.push(Refused::new(path, state, None));
-            } else if shape.is_some_and(|shape| entry.has_dangling(shape)) {
-                let refused = Refused::new(path, State::Incomplete, None);
+            } else if beside.is_of(path, shape) {
+                // A push removes nothing, so it would stay in the making there.
+                let refused = Refused::new(path, State::Incomplete, Some(&self.target));
                 self.refused.push(refused);
             } else if known.is_some_and(|known| !known.is_lost && is_same(known)) {
                 self.same += 1;

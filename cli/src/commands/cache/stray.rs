@@ -83,8 +83,7 @@ impl Walk<'_> {
         let mut shapes = self.profile.entry.iter();
         let is_passing = shapes.any(|shape| {
             let is_volatile = shape.is_volatile(name) || shape.is_lock(name);
-            let mut ends = shape.beside.iter();
-            is_volatile || (is_dir && ends.any(|end| name.ends_with(end.as_bytes())))
+            is_volatile || (is_dir && shape.may_be_beside(name))
         });
         let is_of_an_entry = self.profile.shape_of(&names, is_dir).is_some();
         is_passing || is_of_an_entry || name.starts_with(STAGE.as_bytes())
