@@ -181,6 +181,24 @@ fn a_library_that_was_being_linked_in_a_ref_is_not_taken() {
 }
 
 #[test]
+fn an_entry_that_is_a_file_names_places_where_it_arrives() {
+    let env = environment!();
+    let text =
+        "about = \"\"\n[[entry]]\npath = \"{key:hex4}.json\"\nfile = true\nrebase = [\"*.json\"]\n";
+    env.write("home/.config/store/profiles/mine.toml", text);
+    let place = |dir: &str| format!("[\"{}\"]", env.path(dir).join("code").display());
+    env.write("here/ab12.json", place("here"));
+    let mine = |words: &[&str]| env.ok(["cache", "--profile", "mine"].iter().chain(words));
+    mine(&["push", "here", "project/p/mine"]);
+    mine(&["pull", "a/longer/path", "project/p/mine"]);
+    let found = std::fs::read_to_string(env.path("a/longer/path/ab12.json")).unwrap();
+    assert_eq!(found, place("a/longer/path"));
+    let status = mine(&["status", "a/longer/path", "project/p/mine", "--json"]);
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["refs"][0]["same"], 1, "{status}");
+}
+
+#[test]
 fn profiles_are_files_and_their_mistakes_are_named() {
     let env = environment!();
     let text = "about = \"mine\"\n[[entry]]\npath = \"{key:hex4}\"\nneeds = [{ files = [\"ok\"], bytes = 0 }]\n";

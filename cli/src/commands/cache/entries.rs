@@ -351,7 +351,10 @@ impl Entry {
         let look = |entry: &Self| {
             let files = entry.files(shape);
             let files = files.map(|(path, part)| {
-                let is_repaired = shape.is_repaired(path);
+                let is_repaired = match shape.file {
+                    true => !(shape.rebase.is_empty() && shape.scrub.is_empty()),
+                    false => shape.is_repaired(path),
+                };
                 let bytes = (!is_repaired).then(|| part.bytes());
                 (path.clone(), bytes, part.time)
             });

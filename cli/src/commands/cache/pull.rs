@@ -275,11 +275,18 @@ fn arrive(root: &Path, built: &Path, entry: &Entry, profile: &Profile) -> Result
     let Some(shape) = profile.entry.get(entry.shape) else {
         return Ok(());
     };
-    for (path, _) in entry
-        .files(shape)
-        .filter(|(path, _)| shape.is_rebased(path))
-    {
-        let file = built.join(OsStr::from_bytes(path));
+    for (path, _) in entry.files(shape) {
+        // An entry that is a file has the empty path.
+        let (file, path) = match path.is_empty() {
+            true => (
+                built.to_path_buf(),
+                built.file_name().unwrap_or_default().as_bytes(),
+            ),
+            false => (built.join(OsStr::from_bytes(path)), path.as_slice()),
+        };
+        if !shape.is_rebased(path) {
+            continue;
+        }
         let failed = |source| Error::io("repair", &file, source);
         let stat = std::fs::symlink_metadata(&file).map_err(failed)?;
         if !stat.is_file() || stat.len() > TEXT_BYTES_MAX {
