@@ -30,6 +30,7 @@ mod layouts;
 mod leftovers;
 mod links;
 mod listing;
+mod messages;
 mod named_files;
 mod open_files;
 mod places;

@@ -196,6 +196,7 @@ fn a_tree_that_was_saved_is_not_merged_from_an_older_version() {
         // An update would take what was saved for changes of the job.
         let refused = env.store(["materialize", REF, "job"]);
         assert_eq!(refused.code, Some(5), "{refused}");
+        let way = format!("`store materialize {REF}@3 /");
         assert!(refused.stderr.contains(&way), "{refused}");
         env.ok(["materialize", &format!("{REF}@3"), "job"]);
         env.ok(["save", "job"]);

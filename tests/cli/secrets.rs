@@ -479,31 +479,3 @@ fn a_token_in_a_wide_text_is_found() {
         }
     }
 }
-
-/// Whoever reads a version reads its message.
-#[test]
-fn a_message_keeps_no_credentials() {
-    let env = environment!();
-    env.write("in/a", "1");
-    let message = format!("with {TOKEN}");
-    for words in [
-        &["put", "in", "project/a/b", "--message", &message][..],
-        &["save", "in", "project/a/b", "--message", &message],
-        &["run", "--project", "a", "--job", &message, "--", "true"],
-    ] {
-        let refused = env.store(words);
-        assert!(!matches!(refused.code, Some(0)), "{refused}");
-        assert!(
-            refused.stderr.contains("an access token of Hugging Face"),
-            "{refused}"
-        );
-        assert!(!refused.stderr.contains(TOKEN), "{refused}");
-    }
-    let script = format!("HF_TOKEN={TOKEN}; echo 1 > $STORE_SEED_DIR/a");
-    env.ok(["run", "--seed", "project/a/seed", "--", "sh", "-c", &script]);
-    let told = env.ok(["history", "project/a/seed"]);
-    assert!(
-        told.contains("made by sh") && !told.contains("HF_TOKEN"),
-        "{told}"
-    );
-}

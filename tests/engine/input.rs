@@ -141,7 +141,7 @@ fn a_directory_that_disappears() {
     let store = store_in(dir.path());
     let remove = || fs::remove_dir_all(source.join("later")).unwrap();
     let error = put_watched(&store, &source, &Meddler::in_the_walk(remove)).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::NotFound, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
     assert!(error.to_string().contains("source/later"), "{error}");
     assert_empty(&store);
     let report = put_tree(&store, &source, REF);
