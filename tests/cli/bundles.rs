@@ -377,3 +377,48 @@ fn a_hint_names_the_store_that_is_damaged() {
     told(&["push", "project/demo/data", "elsewhere"], at);
     told(&["push", "project/demo/data", "elsewhere", "--verify"], at);
 }
+
+/// As far as each ref is concerned, too.
+#[test]
+fn a_hint_about_a_ref_names_the_store_that_is_damaged() {
+    for is_missing in [true, false] {
+        let env = environment!();
+        two_refs(&env);
+        env.ok(["init", "other"]);
+        env.ok(["push", "project/demo/data", "other"]);
+        for entry in std::fs::read_dir(env.path("other/packs"))
+            .unwrap()
+            .flatten()
+        {
+            for pack in std::fs::read_dir(entry.path()).unwrap().flatten() {
+                match is_missing {
+                    true => std::fs::remove_file(pack.path()).unwrap(),
+                    false => {
+                        let mut bytes = std::fs::read(pack.path()).unwrap();
+                        let at = bytes.len() / 3;
+                        bytes[at] ^= 1;
+                        let writable = Permissions::from_mode(0o600);
+                        std::fs::set_permissions(pack.path(), writable).unwrap();
+                        std::fs::write(pack.path(), bytes).unwrap();
+                    }
+                }
+            }
+        }
+        env.ok(["init", "third"]);
+        let mut pull = vec!["--store", "third", "pull", "other", "project/demo/data"];
+        for _ in 0..2 {
+            let finished = env.store(&pull);
+            assert_eq!(finished.code, Some(4), "{pull:?}: {finished}");
+            let at = "`store verify --store other`";
+            assert!(finished.stderr.contains(at), "{pull:?}: {finished}");
+            pull = vec![
+                "duplicate",
+                "project/demo/data",
+                "--from",
+                "other",
+                "--to",
+                "third",
+            ];
+        }
+    }
+}

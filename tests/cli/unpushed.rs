@@ -241,3 +241,15 @@ fn a_running_job_stays_on_the_list() {
     assert!(is_there(&env, "2+a"), "{done}");
     is_empty(&env);
 }
+
+/// A push stores what is there once, and keeps nothing of it on this host.
+#[test]
+fn a_push_needs_no_cache_directory_of_this_host() {
+    let env = environment!();
+    module(&env.path("here"), "1+2", 1);
+    env.ok(["put", "here", "project/other/made"]);
+    fs::remove_dir_all(env.path("home/.cache")).unwrap();
+    env.write("home/.cache", "no directory");
+    neff(&env, &["push", "here", PROJECT], 0);
+    assert!(is_there(&env, "1+2"));
+}

@@ -42,16 +42,16 @@ const NAP: Duration = Duration::from_millis(50);
 ///
 /// A checkpoint is finished when its writer says so: transformers (trainer_state.json in checkpoint-N), DeepSpeed
 /// (`latest` names global_stepN), Megatron (latest_checkpointed_iteration.txt says N of iter_N),
-/// torch.distributed.checkpoint (.metadata), Orbax (renamed from *.orbax-checkpoint-tmp*); or by --done. If the writer
-/// is unknown, --settled says after how long without a change a checkpoint counts as finished. Its writer may have
-/// died, so a checkpoint with truncated tensor files is kept out all the same. A checkpoint that changes while it is
-/// read is not published, and is looked at again. If a marker is older than another file of its checkpoint, as when a
-/// rewrite was broken off, the checkpoint is not published until there is a newer marker or --settled is over. A second is
-/// allowed for clocks of several hosts; not for files on this host that were written again, or with --done. Other ranks
-/// of transformers may write after the marker, so it must stand still for 5 seconds. If a published checkpoint is written
-/// again in place, it counts when all of its files were written, or when nothing has changed for --settled, or 5 minutes. So
-/// does a new one whose files came after its marker with older times, as by `rsync -a`. A checkpoint without files is
-/// never published.
+/// torch.distributed.checkpoint (.metadata), Orbax (renamed from *.orbax-checkpoint-tmp*, with its metadata); or by
+/// --done. If the writer is unknown, --settled says after how long without a change a checkpoint counts as finished.
+/// Its writer may have died, so a checkpoint with truncated tensor files is kept out all the same. A checkpoint that
+/// changes while it is read is not published, and is looked at again. If a marker is older than another file of its
+/// checkpoint, as when a rewrite was broken off, the checkpoint is not published until there is a newer marker or
+/// --settled is over. A second is allowed for clocks of several hosts; not for files on this host that were written
+/// again, or with --done. Other ranks of transformers may write after the marker, so it must stand still for 5 seconds.
+/// If a published checkpoint is written again in place, it counts when all of its files were written, or when nothing
+/// has changed for --settled, or 5 minutes. So does a new one whose files came after its marker with older times, as by
+/// `rsync -a`. A checkpoint without files is never published.
 ///
 /// Each checkpoint becomes a version once, even if its content is that of the one before. A checkpoint whose times
 /// alone changed does not become a version again, even if its version was dropped, also while no watch ran. A

@@ -89,7 +89,7 @@ impl<'r> Remembering<'r> {
             None => Ok(()),
             Some(error) => Err(error
                 .within("not saved")
-                .hint("make room for this host's notes about it: the directory is as it was")),
+                .hint("make room for this host's notes about it")),
         }
     }
 

@@ -20,6 +20,7 @@ use crate::index::Location;
 use crate::pack::{Coalesce, EncodedFrame, Extent, Framer, KindFrame};
 use crate::progress::Progress;
 use crate::read::{Reader, read_frames};
+use crate::remedy::Remedy;
 use crate::session::Relied;
 use crate::store::{Store, View};
 
@@ -365,6 +366,15 @@ impl Failure {
 
 pub(super) fn at_source(error: Error) -> Error {
     error.at(End::Source)
+}
+
+/// The error about a version that cannot be read at the source. Where nothing is hinted, a look at the source is.
+pub(super) fn unreadable(error: Error) -> Error {
+    let error = at_source(error);
+    match (error.kind(), error.remedy()) {
+        (ErrorKind::Corrupt, None) => error.hint(Remedy::VerifySource),
+        _ => error,
+    }
 }
 
 pub(super) fn at_destination(error: Error) -> Error {

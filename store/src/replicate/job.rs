@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::changes::changes;
 use super::complete::complete;
-use super::copy::{Failure, at_destination, at_source, copy};
+use super::copy::{Failure, at_destination, at_source, copy, unreadable};
 use super::missing::{Missing, Unreadable, Wants, is_its_own};
 use super::resume::{adopt, adoptable};
 use super::select::{Bring, Ends, Selected};
@@ -348,8 +348,8 @@ impl<'r> Job<'r> {
         self.report.refs.extend(settled);
         for (at, error) in batch.failed {
             if let Some(bring) = batch.versions.get(at) {
-                let outcome = bring.outcome(None, RefStatus::Failed(error));
-                self.report.refs.push(outcome);
+                let failed = RefStatus::Failed(unreadable(error));
+                self.report.refs.push(bring.outcome(None, failed));
             }
         }
         Ended::Settled(count)
