@@ -204,30 +204,34 @@ impl Merge<'_> {
             Way::Ours(None) if entry.may_hold_more() && self.trees.leaves_out() => Way::Into,
             way => self.ruled(&entry, way),
         };
-        let steps = &mut self.merged.steps;
         match way {
-            Way::Theirs(case) => {
-                steps.extend(pass_ours(entry.ours.as_ref()));
-                steps.extend(
-                    entry
-                        .theirs
-                        .as_ref()
-                        .map(|node| Step::Theirs(entries(node))),
-                );
-                self.name(case);
-                Ok(Some(entry.theirs))
-            }
-            Way::Ours(case) => {
-                steps.extend(pass_theirs(entry.theirs.as_ref()));
-                steps.extend(entry.ours.as_ref().map(|node| Step::Ours(entries(node))));
-                self.name(case);
-                Ok(Some(entry.ours))
-            }
+            Way::Theirs(case) => Ok(Some(self.take_theirs(entry, case))),
+            Way::Ours(case) => Ok(Some(self.take_ours(entry, case))),
             Way::Into => {
                 self.enter(entry)?;
                 Ok(None)
             }
         }
+    }
+
+    /// Returns theirs whole, and skips the entries of ours.
+    fn take_theirs(&mut self, entry: Entry, case: Option<Case>) -> Option<Node> {
+        let taken = entry.theirs.as_ref();
+        let steps = &mut self.merged.steps;
+        steps.extend(pass_ours(entry.ours.as_ref()));
+        steps.extend(taken.map(|node| Step::Theirs(entries(node))));
+        self.name(case);
+        entry.theirs
+    }
+
+    /// Returns ours whole, and skips the entries of theirs.
+    fn take_ours(&mut self, entry: Entry, case: Option<Case>) -> Option<Node> {
+        let taken = entry.ours.as_ref();
+        let steps = &mut self.merged.steps;
+        steps.extend(pass_theirs(entry.theirs.as_ref()));
+        steps.extend(taken.map(|node| Step::Ours(entries(node))));
+        self.name(case);
+        entry.ours
     }
 
     /// Lets [`Trees::both`] decide about a path that both sides have and that differs.
@@ -264,38 +268,28 @@ impl Merge<'_> {
             return Ok(Some(None));
         };
         self.path.truncate(level.path_len);
-        let node = match (level.is_kept(), level.instead()) {
-            // A part of a directory is of no use: who added to it, or changed it, had all of it.
-            (true, Some(_)) => level.entry.ours.clone(),
-            (true, None) => Some(level.node(self.trees)?),
-            (false, instead) => instead.cloned(),
-        };
-        let steps = &mut self.merged.steps;
-        if !level.is_kept() {
-            // Nothing is left of the directory: both sides' entries are skipped, or replaced by what theirs has
-            // instead.
-            steps.truncate(level.first_step);
-            steps.extend(pass_ours(level.entry.ours.as_ref()));
-            match level.instead() {
-                Some(_) => steps.push(Step::Theirs(1)),
-                None => steps.extend(pass_theirs(level.entry.theirs.as_ref())),
-            }
-        } else if level.instead().is_some() {
-            steps.truncate(level.first_step);
-            steps.push(Step::PassTheirs(1));
-            steps.extend(
-                level
-                    .entry
-                    .ours
-                    .as_ref()
-                    .map(|node| Step::Ours(entries(node))),
-            );
-            self.name(Some(Case::BothChanged));
+        let (is_kept, is_replaced) = (level.is_kept(), level.instead().is_some());
+        let name = level.entry.name.clone();
+        if !is_kept || is_replaced {
+            self.merged.steps.truncate(level.first_step);
         }
+        let node = match (is_kept, is_replaced) {
+            (true, false) => Some(level.node(self.trees)?),
+            // A part of a directory is of no use: who added to it, or changed it, had all of it.
+            (true, true) => self.take_ours(level.entry, Some(Case::BothChanged)),
+            (false, true) => self.take_theirs(level.entry, None),
+            (false, false) => {
+                let Entry { ours, theirs, .. } = &level.entry;
+                let skipped = pass_ours(ours.as_ref()).into_iter();
+                let skipped = skipped.chain(pass_theirs(theirs.as_ref()));
+                self.merged.steps.extend(skipped);
+                None
+            }
+        };
         if self.stack.is_empty() {
             return Ok(Some(node));
         }
-        self.add(level.entry.name, node);
+        self.add(name, node);
         Ok(None)
     }
 
