@@ -79,7 +79,7 @@ fn copy(
 ) -> Result<Vec<PackId>> {
     let store = reader.store();
     let host = store.host();
-    let affordable = usize::try_from(host.memory_bytes / BATCH_MEMORY_BYTES).unwrap_or(usize::MAX);
+    let affordable = host.affordable(BATCH_MEMORY_BYTES);
     let threads = host.threads.min(affordable).max(1);
     let batch_bytes = BATCH_BYTES.min(store.portions().pack_bytes.into());
     let mut packs = rows.chunk_by(|a, b| a.location.pack == b.location.pack);

@@ -468,6 +468,11 @@ impl Host {
         self.cache_dir.as_ref().map(|dir| dir.join(id.to_string()))
     }
 
+    /// How many workers the memory is enough for, if each takes so many bytes; may be none.
+    pub fn affordable(&self, bytes_each: u64) -> usize {
+        usize::try_from(self.memory_bytes / bytes_each.max(1)).unwrap_or(usize::MAX)
+    }
+
     /// Fails when the caller asked to stop.
     ///
     /// # Errors

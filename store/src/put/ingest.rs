@@ -334,9 +334,8 @@ impl<'p> Ingest<'p> {
 /// How many workers memory allows. On a bucket, half of the memory is for parts of uploads in flight.
 pub(super) fn workers(store: &Store) -> usize {
     let host = store.host();
-    let memory_bytes = host.memory_bytes / if store.is_far() { 2 } else { 1 };
-    let affordable = usize::try_from(memory_bytes / WORKER_BYTES).unwrap_or(usize::MAX);
-    host.threads.clamp(1, affordable.max(1))
+    let bytes_each = WORKER_BYTES * if store.is_far() { 2 } else { 1 };
+    host.threads.clamp(1, host.affordable(bytes_each).max(1))
 }
 
 /// Cuts bytes that begin at the end of a chunk.

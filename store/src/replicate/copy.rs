@@ -383,8 +383,8 @@ pub(super) fn at_destination(error: Error) -> Error {
 
 fn workers(to: &Store) -> usize {
     let host = to.host();
-    let affordable = usize::try_from(host.memory_bytes / WORKER_BYTES).unwrap_or(usize::MAX);
-    host.threads.max(WORKERS_MIN).min(affordable).max(1)
+    let wanted = host.threads.max(WORKERS_MIN);
+    wanted.min(host.affordable(WORKER_BYTES)).max(1)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
