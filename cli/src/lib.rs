@@ -30,7 +30,7 @@ pub fn main() -> ExitCode {
     if commands::complete::is_answered() {
         return ExitCode::SUCCESS;
     }
-    if let Some(code) = commands::run_sentinel() {
+    if let Some(code) = commands::run::sentinel::is_one() {
         return code;
     }
     let cli = match commands::args::parse() {

@@ -34,7 +34,7 @@ mod put;
 mod reach;
 mod repair;
 mod rm;
-mod run;
+pub(crate) mod run;
 pub(crate) mod save;
 mod serve;
 mod summarize;
@@ -143,8 +143,6 @@ pub(crate) fn run(command: &Command, context: &Context) -> Result<()> {
         Command::Help(_) | Command::Completions(_) | Command::Man(_) => Ok(()),
     }
 }
-
-pub(crate) use run::sentinel::is_one as run_sentinel;
 
 /// Runs a verb that needs neither a store nor the configuration, so that it works even if the configuration is broken.
 pub(crate) fn run_alone(command: &Command, out: &Output) -> Option<Result<()>> {

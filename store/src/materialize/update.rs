@@ -148,39 +148,17 @@ impl Task<'_> {
         if !mark.is_from(self.store.format().id, name) || self.options().overrules {
             return Ok(());
         }
-        let notes = self.store.notes(Some(self.pool), destination);
-        let state = &self.reader.view().state;
-        let note = match notes {
-            Some(notes) => notes.read_of(state, name)?,
-            None => None,
-        };
+        let note = self.note(destination)?.map(|(_, note)| note);
         // If the tree was saved since, the saved version replaces the one that the tree was made from.
         let made = mark.known();
         let known = match note.map(|note| (note.made == Some(mark.into()), note.known())) {
             Some((counts, saved)) if counts || saved.version > made.version => saved,
             _ => made,
         };
-        self.check_saved(destination, mark, known.version)?;
+        let wanted = Some(self.found.number);
+        (self.pool).check_noted(mark, (name, destination), known.version, wanted)?;
+        let state = &self.reader.view().state;
         self.store.check_had(state, name, known, destination)
-    }
-
-    /// Checks that the tree was not saved after the version `known` that this host knows it to be of: what the ref has of
-    /// that save would count as changes of a job, for good. The version that was saved settles it.
-    fn check_saved(&self, destination: &Path, mark: &Mark, known: u64) -> Result<()> {
-        let saved = self.pool.saved_since(mark);
-        let lost = saved.filter(|saved| *saved > known && *saved != self.found.number);
-        let Some(version) = lost else {
-            return Ok(());
-        };
-        let (dir, name) = (destination.display(), &self.request.spec.name);
-        Err(Error::conflict(format!(
-            "{dir}: was saved as {name}@{version}, and this host knows only what it was as @{known}"
-        ))
-        .hint(Remedy::MaterializeSaved {
-            name: name.to_string(),
-            version,
-            dir: dir.to_string(),
-        }))
     }
 
     /// Takes over somebody else's directory, as one in which nothing was made yet.
@@ -269,7 +247,7 @@ impl Task<'_> {
         if !is_same {
             return None;
         }
-        let (notes, note) = self.note(destination)?;
+        let (notes, note) = self.note(destination).ok()??;
         let counts = note.made == Some(mark.into());
         let list = notes.list(&note).filter(|_| counts)?;
         let globs = [
@@ -291,7 +269,7 @@ impl Task<'_> {
         if !spec.path.is_empty() {
             return None;
         }
-        let (notes, note) = self.note(destination)?;
+        let (notes, note) = self.note(destination).ok()??;
         let list = notes.list(&note).filter(|_| note.made.is_none())?;
         Some(Saved {
             list,
@@ -299,12 +277,14 @@ impl Task<'_> {
         })
     }
 
-    /// The note of the last save of the destination to this ref. Without a readable state, it counts as not there.
-    fn note(&self, destination: &Path) -> Option<(Notes<'_>, SaveNote)> {
-        let notes = self.store.notes(Some(self.pool), destination)?;
+    /// The note of the last save of the destination to this ref.
+    fn note(&self, destination: &Path) -> Result<Option<(Notes<'_>, SaveNote)>> {
+        let Some(notes) = self.store.notes(Some(self.pool), destination) else {
+            return Ok(None);
+        };
         let state = &self.reader.view().state;
-        let note = notes.read_of(state, &self.request.spec.name).ok()??;
-        Some((notes, note))
+        let note = notes.read_of(state, &self.request.spec.name)?;
+        Ok(note.map(|note| (notes, note)))
     }
 
     fn unchanged(&self, made: &Made) -> Result<MaterializeReport> {

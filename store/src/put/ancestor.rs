@@ -70,7 +70,8 @@ pub(super) fn base(
             if let (Some(known), Some((pool, mark))) = (&known, &mark)
                 && is_of(mark, reader.store(), request)
             {
-                check_noted(pool, mark, known.version, request)?;
+                let what = (&request.target, request.source.as_path());
+                pool.check_noted(mark, what, known.version, None)?;
             }
             if let Some(known) = known {
                 (reader.store()).check_had(state, &request.target, known, root)?;
@@ -259,24 +260,6 @@ fn check_settled(mark: &Mark) -> Result<()> {
         mark.path().display()
     ))
     .hint(Remedy::MaterializeFirst))
-}
-
-/// Checks that a tree was not saved after the version `known` that this host knows it to be of: merged from that one, what
-/// others changed or removed since the last save would come back.
-fn check_noted(pool: &Pool, mark: &Mark, known: u64, request: &PutRequest) -> Result<()> {
-    let saved = pool.saved_since(mark).filter(|saved| *saved > known);
-    let Some(version) = saved else {
-        return Ok(());
-    };
-    let (dir, name) = (request.source.display(), &request.target);
-    Err(Error::conflict(format!(
-        "{dir}: was saved as {name}@{version}, and this host knows only what it was as @{known}"
-    ))
-    .hint(Remedy::MaterializeSaved {
-        name: name.to_string(),
-        version,
-        dir: dir.to_string(),
-    }))
 }
 
 /// A save was killed, and nobody knows whether it had made a version, which is gone by now.

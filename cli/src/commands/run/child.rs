@@ -205,10 +205,9 @@ fn hand_on(waiting: &mut Vec<(Instant, Signal)>, sentinel: &mut Sentinel, child:
         return;
     }
     let signals: Vec<Signal> = waiting.iter().map(|(_, signal)| *signal).collect();
-    let is_hit = sentinel.is_hit(&signals);
-    if is_hit {
+    if sentinel.is_hit(&signals) {
         waiting.clear();
-        sentinel.replace();
+        return sentinel.replace();
     }
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     for (_, signal) in waiting.extract_if(.., |signal| is_due(signal)) {

@@ -8,7 +8,7 @@ mod kept;
 mod lies;
 mod saver;
 mod seed;
-pub(super) mod sentinel;
+pub(crate) mod sentinel;
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};

@@ -8,9 +8,10 @@ use rustix::io::Errno;
 
 use super::trees::mark_name;
 use super::{Mark, Pool, disk, proof, trust};
-use crate::error::Result;
-use crate::format::{Content, RefSpec};
+use crate::error::{Error, Result};
+use crate::format::{Content, RefName, RefSpec};
 use crate::id::StoreId;
+use crate::remedy::Remedy;
 
 /// The version that a directory is of.
 #[derive(Clone, Copy, Debug)]
@@ -46,9 +47,38 @@ impl Pool {
 
     /// The version of its ref as which the tree of `mark` was saved since it was made, if one was written down in the
     /// tree. If there is no note of that save, no earlier version is the base of the next one.
-    pub(crate) fn saved_since(&self, mark: &Mark) -> Option<u64> {
+    fn saved_since(&self, mark: &Mark) -> Option<u64> {
         let record = mark.record.as_ref()?;
         proof::saved_since(&mark.path(), record)
+    }
+
+    /// Checks that the tree of `mark` was not saved after the version `known` of its ref that this host knows it to be of:
+    /// from that one, what others changed or removed since the last save would come back. The version that was saved
+    /// settles it, if it is `wanted`.
+    ///
+    /// # Errors
+    /// Conflict, if it was.
+    pub(crate) fn check_noted(
+        &self,
+        mark: &Mark,
+        (name, dir): (&RefName, &Path),
+        known: u64,
+        wanted: Option<u64>,
+    ) -> Result<()> {
+        let saved = self.saved_since(mark);
+        let unknown = saved.filter(|saved| *saved > known && Some(*saved) != wanted);
+        let Some(version) = unknown else {
+            return Ok(());
+        };
+        let dir = dir.display();
+        Err(Error::conflict(format!(
+            "{dir}: was saved as {name}@{version}, and this host knows only what it was as @{known}"
+        ))
+        .hint(Remedy::MaterializeSaved {
+            name: name.to_string(),
+            version,
+            dir: dir.to_string(),
+        }))
     }
 
     /// Writes that version down in the tree.

@@ -76,7 +76,7 @@ impl<'p> Notes<'p> {
         }
         let known = state.refs.get(name)?;
         let versions = known.map(|known| known.versions).unwrap_or_default();
-        let mut since = versions.range(draft.version..);
+        let since = versions.range(draft.version..);
         let is_it = |version: &Version| match version.root {
             Root::Tree { content, .. } => draft.tree == Some(content),
             Root::File { .. } => false,
@@ -86,7 +86,7 @@ impl<'p> Notes<'p> {
             return Ok(Last::of(Some(Note { version, ..draft }), Fate::Committed));
         }
         let last = state.refs.last(name)?;
-        let is_gone = since.by_ref().count() as u64 + draft.version <= last;
+        let is_gone = since.count() as u64 + draft.version <= last;
         let fate = match is_gone {
             true => Fate::Unclear(draft.made),
             false => Fate::None,
