@@ -207,6 +207,34 @@ fn a_tree_that_was_saved_is_not_merged_from_an_older_version() {
     }
 }
 
+/// The note is whole, but the list of what was saved is not: an update would take that for the job's own.
+#[test]
+fn a_tree_is_not_updated_without_the_list_of_what_was_saved_of_it() {
+    for damage in ["rm", "truncate -s -1"] {
+        let env = site();
+        env.ok(["materialize", REF, "job"]);
+        env.write("job/new", "1");
+        env.ok(["save", "job"]);
+        env.ok(["get", REF, "other"]);
+        fs::remove_file(env.path("other/new")).unwrap();
+        env.ok(["put", "other", REF]);
+        let damaged = std::process::Command::new("sh")
+            .args(["-c", &format!("{damage} \"$0\"/*/*/*.list")])
+            .arg(env.path("home/.cache/store/pool/saved"))
+            .status();
+        assert!(damaged.unwrap().success());
+        for options in [&[][..], &["--dry-run"]] {
+            let refused = env.store([&["materialize", REF, "job"], options].concat());
+            assert_eq!(refused.code, Some(5), "{refused}");
+            let way = format!("`store materialize {REF}@2 /");
+            assert!(refused.stderr.contains(&way), "{refused}");
+        }
+        env.ok(["materialize", &format!("{REF}@2"), "job"]);
+        env.ok(["materialize", REF, "job"]);
+        assert!(!env.path("job/new").exists(), "{damage}");
+    }
+}
+
 /// Whatever lies in the place of notes, a save ends.
 #[test]
 fn a_pipe_in_the_place_of_a_lock_holds_nothing_up() {

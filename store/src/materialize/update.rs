@@ -148,15 +148,24 @@ impl Task<'_> {
         if !mark.is_from(self.store.format().id, name) || self.options().overrules {
             return Ok(());
         }
-        let note = self.note(destination)?.map(|(_, note)| note);
+        let note = self.note(destination)?;
+        let counts = |note: &SaveNote| note.made == Some(mark.into());
         // If the tree was saved since, the saved version replaces the one that the tree was made from.
         let made = mark.known();
-        let known = match note.map(|note| (note.made == Some(mark.into()), note.known())) {
+        let known = match note.as_ref().map(|(_, note)| (counts(note), note.known())) {
             Some((counts, saved)) if counts || saved.version > made.version => saved,
             _ => made,
         };
-        let wanted = Some(self.found.number);
-        (self.pool).check_noted(mark, (name, destination), known.version, wanted)?;
+        let (wanted, place) = (self.found.number, (name, destination));
+        if let Some((notes, note)) = &note
+            && counts(note)
+            && note.version != wanted
+            && notes.list(note).is_none()
+        {
+            // What was saved would pass for the job's own, and stay whatever others did with it since.
+            return Err(Pool::unknown_save(place, note.version, made.version));
+        }
+        (self.pool).check_noted(mark, place, known.version, Some(wanted))?;
         let state = &self.reader.view().state;
         self.store.check_had(state, name, known, destination)
     }

@@ -66,19 +66,23 @@ impl Pool {
         wanted: Option<u64>,
     ) -> Result<()> {
         let saved = self.saved_since(mark);
-        let unknown = saved.filter(|saved| *saved > known && Some(*saved) != wanted);
-        let Some(version) = unknown else {
-            return Ok(());
-        };
+        match saved.filter(|saved| *saved > known && Some(*saved) != wanted) {
+            Some(version) => Err(Self::unknown_save((name, dir), version, known)),
+            None => Ok(()),
+        }
+    }
+
+    /// The conflict of a tree that was saved as a `version` whose files this host does not know.
+    pub(crate) fn unknown_save((name, dir): (&RefName, &Path), version: u64, known: u64) -> Error {
         let dir = dir.display();
-        Err(Error::conflict(format!(
+        Error::conflict(format!(
             "{dir}: was saved as {name}@{version}, and this host knows only what it was as @{known}"
         ))
         .hint(Remedy::MaterializeSaved {
             name: name.to_string(),
             version,
             dir: dir.to_string(),
-        }))
+        })
     }
 
     /// Writes that version down in the tree.
