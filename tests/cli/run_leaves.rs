@@ -73,3 +73,32 @@ fn a_save_by_hand_leaves_out_what_the_run_leaves_out() {
         assert_eq!(newest(&env, REF), ["kept=2", "more=3"]);
     }
 }
+
+/// Somebody looked at the file and took it: it is named again only when it is another one.
+#[test]
+fn what_was_accepted_is_not_left_out_by_the_next_run() {
+    let env = environment!();
+    let token = "key: hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567";
+    let script = format!(
+        "cd $STORE_PROJECT_CACHE_DIR; mkdir d; echo {token} > d/conf; echo {token} > other"
+    );
+    let left = env.store(run(&[], &script));
+    assert_eq!(left.code, Some(6), "{left}");
+    let left = env.store(["save", "base/project", REF, "--allow-secret", "/d/conf"]);
+    assert_eq!(left.code, Some(6), "{left}");
+    let left = env.store(run(&[], "true"));
+    assert_eq!(left.code, Some(6), "{left}");
+    assert!(!left.stderr.contains("d/conf"), "{left}");
+    env.ok(["save", "base/project", REF, "--allow-secret", "/other"]);
+    for script in ["true", "echo 1 > $STORE_PROJECT_CACHE_DIR/more"] {
+        env.ok(run(&[], script));
+    }
+    let script = "rm $STORE_PROJECT_CACHE_DIR/d/conf; echo new: hf_zBcDeFgHiJkLmNoPqRsTuVwXyZ01234567 > $STORE_PROJECT_CACHE_DIR/d/conf";
+    let left = env.store(run(&[], script));
+    assert_eq!(left.code, Some(6), "{left}");
+    assert!(
+        left.stderr.contains("d/conf: looks like credentials"),
+        "{left}"
+    );
+    assert!(newest(&env, REF).contains(&format!("d/conf={token}")));
+}

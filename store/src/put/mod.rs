@@ -8,6 +8,7 @@
 //! All or nothing: the ref appears with the log entry, after everything it needs is durable. Order of writes: packs,
 //! segments, log entry. A long put commits segments as it goes, so after a kill the next put finds the chunks.
 
+mod accepted;
 mod ancestor;
 mod assemble;
 mod beside;

@@ -1,0 +1,84 @@
+//! What a save left out, as it looks like credentials, though the ref has the same: somebody accepted it before.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::format::{Content, Node};
+use crate::host::pool::content_of;
+use crate::read::Reader;
+use crate::remedy::Remedy;
+
+/// Whether a path below `source` was left out as credentials, and one of the trees `roots` has the same there.
+pub(super) fn is_accepted(
+    (path, error): &(PathBuf, Error),
+    source: &Path,
+    roots: &[&Content],
+    reader: &Reader<'_>,
+) -> bool {
+    let canonical = source.canonicalize().unwrap_or_default();
+    let places = [source, &canonical];
+    let below = places
+        .iter()
+        .find_map(|place| path.strip_prefix(place).ok());
+    let below = below.filter(|_| matches!(error.remedy(), Some(Remedy::AllowSecret { .. })));
+    below.is_some_and(|below| {
+        let mut nodes = roots.iter().map(|root| node_at(root, below, reader));
+        // What cannot be read or compared stays on the list.
+        nodes.any(
+            |node| matches!(node, Ok(Some(node)) if is_same(path, &node, reader).unwrap_or(false)),
+        )
+    })
+}
+
+fn node_at(root: &Content, path: &Path, reader: &Reader<'_>) -> Result<Option<Node>> {
+    let mut above = Some(*root);
+    let mut found = None;
+    for name in path {
+        let Some(tree) = above else { return Ok(None) };
+        let entries = reader.tree(&tree)?.into_iter();
+        let mut named = entries.filter(|entry| entry.name == name.as_bytes());
+        found = named.next().map(|entry| entry.node);
+        above = match &found {
+            Some(Node::Tree { content, .. }) => Some(*content),
+            _ => None,
+        };
+    }
+    Ok(found)
+}
+
+/// Whether what lies at `path` is what `node` describes.
+fn is_same(path: &Path, node: &Node, reader: &Reader<'_>) -> Result<bool> {
+    let failed = |source| Error::io("read", path, source);
+    let kind = path.symlink_metadata().map_err(failed)?;
+    Ok(match node {
+        Node::File {
+            content,
+            executable,
+        } => {
+            let is_like = kind.is_file()
+                && kind.len() == content.size
+                && (kind.permissions().mode() & 0o100 != 0) == *executable;
+            is_like
+                && content_of(File::open(path).map_err(failed)?, reader.store().chunker())?
+                    == *content
+        }
+        Node::Symlink { target } => {
+            kind.is_symlink() && path.read_link().map_err(failed)?.as_os_str().as_bytes() == target
+        }
+        Node::Tree { content, .. } if kind.is_dir() => {
+            let entries = reader.tree(content)?;
+            let count = std::fs::read_dir(path).map_err(failed)?.count();
+            let mut is_all = entries.len() == count;
+            for entry in &entries {
+                let below = path.join(OsStr::from_bytes(&entry.name));
+                is_all = is_all && is_same(&below, &entry.node, reader)?;
+            }
+            is_all
+        }
+        Node::Tree { .. } => false,
+    })
+}
