@@ -187,3 +187,48 @@ fn a_library_that_is_cut_off_is_neither_pushed_nor_pulled() {
     assert_eq!(counts(&pulled, ["pulled", "refused"]), [1, 0], "{pulled}");
     assert_eq!(fs::read(env.path(place("alone", "c"))).unwrap(), library);
 }
+
+/// The library of a launcher has no group that would tell.
+#[test]
+fn a_launcher_of_triton_that_is_cut_off_is_incomplete() {
+    let env = environment!();
+    let library = fs::read("/bin/sh").unwrap();
+    let (whole, cut) = ("A".repeat(52), "B".repeat(52));
+    for (profile, below) in [("triton", ""), ("inductor", "triton/0/")] {
+        let dir = format!("{profile}/{below}");
+        env.write(format!("{dir}{whole}/launcher.so"), &library);
+        env.write(
+            format!("{dir}{cut}/launcher.so"),
+            &library[..library.len() / 2],
+        );
+        let status = cache(&env, profile, &["status", profile]);
+        assert_eq!(
+            counts(&status, ["complete", "incomplete"]),
+            [1, 1],
+            "{status}"
+        );
+        let cleaned = cache(&env, profile, &["clean", profile, "--stale", "1ms"]);
+        assert_eq!(counts(&cleaned, ["removed"]), [1], "{cleaned}");
+        assert!(env.path(dir).join(&whole).exists());
+    }
+}
+
+/// A clean of a wrong directory: the names may be those of anything.
+#[test]
+fn a_clean_leaves_directories_that_nothing_marks_as_entries() {
+    let env = environment!();
+    let sha = "c".repeat(64);
+    let md5 = "d".repeat(32);
+    env.write(format!("here/{sha}/weights.bin"), "precious");
+    env.write(format!("here/{md5}/notes.json"), "{}");
+    env.write(format!("here/{}/tmp.1/half", "E".repeat(52)), "half");
+    let cleaned = cache(&env, "triton", &["clean", "here", "--stale", "1ms"]);
+    assert_eq!(
+        counts(&cleaned, ["removed", "no_entry"]),
+        [1, 2],
+        "{cleaned}"
+    );
+    for (name, file) in [(sha, "weights.bin"), (md5, "notes.json")] {
+        assert!(env.path("here").join(name).join(file).exists());
+    }
+}

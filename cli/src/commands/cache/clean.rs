@@ -93,7 +93,13 @@ impl Report {
             self.unlocked.push(Named::new(path));
             return Ok(());
         }
-        if !shape.path.is_distinct() && !is_key(path) {
+        let is_entry = shape.path.is_distinct()
+            || match key_of(path) {
+                Some(Key::OfCompilers) => true,
+                Some(Key::OfAnything) => !shape.file && shape.has_own(&entry),
+                None => false,
+            };
+        if !is_entry {
             self.no_entry.push(Named::new(path));
             return Ok(());
         }
@@ -113,12 +119,26 @@ impl Report {
     }
 }
 
-/// Whether the last name in a path is a hash, as compilers make it: a person gives no such name.
-fn is_key(path: &[u8]) -> bool {
-    const KEY_BYTES_MIN: usize = 32;
+/// A hash as a name: a person gives no such name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Key {
+    /// In letters beyond those of hex, as compilers write theirs.
+    OfCompilers,
+    /// In hex, as everybody does.
+    OfAnything,
+}
+
+/// What hash the last name in a path is, if it is one.
+fn key_of(path: &[u8]) -> Option<Key> {
+    // SHA-256 in base64. Shorter ones are names of anything, like MD5 in hex.
+    const KEY_BYTES_MIN: usize = 43;
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
     let key = name.split(|byte| *byte == b'.').next().unwrap_or(name);
-    key.len() >= KEY_BYTES_MIN && key.iter().all(u8::is_ascii_alphanumeric)
+    let is_hash = key.len() >= KEY_BYTES_MIN && key.iter().all(u8::is_ascii_alphanumeric);
+    is_hash.then(|| match key.iter().all(u8::is_ascii_hexdigit) {
+        true => Key::OfAnything,
+        false => Key::OfCompilers,
+    })
 }
 
 /// Whether an entry was changed just now. Some compilers make no locks, so it may still be written.

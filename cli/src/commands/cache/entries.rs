@@ -154,6 +154,17 @@ impl Shape {
         self.locks.iter().any(|pattern| pattern.matches(path))
     }
 
+    /// Whether an entry has anything that only such a cache has, or nothing at all.
+    pub(super) fn has_own(&self, entry: &Entry) -> bool {
+        let needed = self.needs.iter().flat_map(|need| &need.files);
+        let all = [&self.failed, &self.locks, &self.volatile, &self.keys];
+        let known: Vec<_> = needed.chain(all.into_iter().flatten()).collect();
+        let mut files = entry.parts.iter().filter(|(_, part)| !part.is_dir());
+        let is_known = |path: &Vec<u8>| known.iter().any(|pattern| pattern.matches(path));
+        files.clone().next().is_none()
+            || files.any(|(path, _)| is_known(path) || self.is_volatile(path))
+    }
+
     /// Whether a file is a group that counts. Half ones that a killed compiler left under other names do not.
     fn is_group(&self, path: &[u8]) -> bool {
         let is_named = self.groups.iter().any(|pattern| pattern.matches(path));
