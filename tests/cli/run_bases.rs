@@ -302,6 +302,21 @@ fn a_command_that_removes_its_cache_leaves_the_ref() {
 }
 
 #[test]
+fn a_command_that_moves_its_cache_is_told_where_it_is() {
+    let env = environment!();
+    env.ok(run(&[], "echo a > $STORE_PROJECT_CACHE_DIR/a"));
+    let script = "echo b > $STORE_PROJECT_CACHE_DIR/b; mv $STORE_PROJECT_CACHE_DIR elsewhere";
+    let told = env.store(run(&[], script));
+    assert_eq!(told.code, Some(3), "{told}");
+    let (from, to) = (env.path("elsewhere"), env.path("base/project"));
+    let way = format!("`mv {} {}`", from.display(), to.display());
+    assert!(told.stderr.contains(&way), "{told}");
+    fs::rename(from, to).unwrap();
+    env.ok(["save", "--pending"]);
+    assert_eq!(newest(&env, REF), ["a=a", "b=b"]);
+}
+
+#[test]
 fn a_cluster_that_has_nothing_either_is_named() {
     let env = environment!();
     env.ok(["init", "there"]);

@@ -14,6 +14,7 @@ use store::{
     Store, StoreId, Unwatched, materialize_from,
 };
 
+use super::advice::{not_made, not_saved, not_started};
 use super::kept;
 use super::lies::{is_empty, is_of_no_version, is_tree};
 use crate::commands::{materialize, save};
@@ -323,19 +324,6 @@ impl Cache {
         })
     }
 
-    /// Rewords the hint of a failed save, whose options do not exist in `store run`.
-    pub(super) fn advised(&self, error: Error) -> Error {
-        let advice = error.remedy().map(remedy::words);
-        match advice.filter(|advice| advice.contains("--")) {
-            Some(advice) => error.hint(format!(
-                "{advice}; such options are those of `store save {} {}`",
-                self.dir.display(),
-                self.name
-            )),
-            None => error,
-        }
-    }
-
     /// Whether the newest version has anything at one of these paths.
     fn has_any(&self, reader: &Reader<'_>, paths: &[PathBuf]) -> bool {
         let dir = self.dir.canonicalize().unwrap_or_default();
@@ -367,7 +355,7 @@ impl Cache {
         let report = report.map_err(|error| {
             let dir = self.dir.display();
             let what = format!("{dir}: what an earlier run left here is not saved");
-            let error = self.advised(error.within(what));
+            let error = not_saved(error.within(what), &self.dir, &self.name);
             let advice = error.remedy().map(remedy::words).unwrap_or_default();
             let away = format!(
                 "{advice}; or move {dir} away: the run then begins with what {} has",
@@ -414,13 +402,8 @@ impl Cache {
         // A symlink that a job or someone in the team left must not keep all other jobs from running.
         request.allow_outside_symlinks = true;
         let pool = pools::open(pool, context, Some(&self.dir))?;
-        let done = materialize_from(reader, &pool, &request, &Unwatched).map_err(|error| {
-            let advice = error.remedy().map(remedy::words).unwrap_or_default();
-            match advice.contains("--force") || advice.contains("--exact") {
-                true => not_started(error),
-                false => error,
-            }
-        })?;
+        let done = materialize_from(reader, &pool, &request, &Unwatched)
+            .map_err(|error| not_made(error, &self.name))?;
         for note in &done.notes {
             // The advice names options that this verb does not have.
             let told = match note.remedy {
@@ -492,8 +475,4 @@ pub(super) fn bring_compiles<'s>(
         _ => None,
     });
     done.stopped.or(failed).map_or(Ok(()), Err)
-}
-
-pub(super) fn not_started(error: Error) -> Error {
-    error.hint("the command was not started: name another directory with --base")
 }

@@ -2,10 +2,12 @@
 //!
 //! Standard input, standard output and the terminal belong to the command. This program writes to standard error only.
 
+mod advice;
 mod caches;
 mod child;
 mod kept;
 mod lies;
+mod moved;
 mod saver;
 mod seed;
 pub(crate) mod sentinel;
@@ -18,7 +20,8 @@ use std::time::{Duration, Instant};
 
 use store::{Error, Reader, RefName, Result, Store};
 
-use self::caches::{Cache, not_started};
+use self::advice::not_started;
+use self::caches::Cache;
 use self::child::{Asked, Signals};
 use self::saver::Saver;
 use crate::commands::cache::of_run::Compiles;

@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use store::{Error, ErrorKind, PutReport, PutRequest, Remedy, Result, Store, Unwatched, View};
 
+use super::advice;
 use super::caches::Cache;
 use super::child::{Asked, Signals};
+use super::moved::Followed;
 use crate::commands::cache::of_run::{Compiles, Pushing};
 use crate::commands::{reach, save};
 use crate::context::Context;
 use crate::host::pending::{Pending, message_of};
-use crate::ui::{failure, remedy};
+use crate::ui::{failure, names, remedy};
 
 /// How often to check whether a save has ended.
 const LOOK: Duration = Duration::from_millis(5);
@@ -26,6 +28,8 @@ pub(super) struct Saver<'s> {
     caches: &'s [Cache],
     compiles: &'s Compiles<'s>,
     job: &'s str,
+    /// The directories of the caches, in their order.
+    followed: Vec<Option<Followed>>,
 }
 
 /// The schedule of the periodic saves.
@@ -83,6 +87,7 @@ impl<'s> Saver<'s> {
             caches,
             compiles,
             job,
+            followed: (caches.iter().map(|cache| Followed::new(&cache.dir))).collect(),
         }
     }
 
@@ -177,7 +182,7 @@ impl<'s> Saver<'s> {
             let error = if is_done {
                 error
             } else {
-                not_saved(error, cache)
+                self.not_saved(error, at, cache)
             };
             match outcome {
                 Ok(()) if cache.is_needed => outcome = Err(error),
@@ -185,6 +190,30 @@ impl<'s> Saver<'s> {
             }
         }
         outcome
+    }
+
+    /// Says what becomes of a cache that is not saved.
+    fn not_saved(&self, error: Error, at: usize, cache: &Cache) -> Error {
+        let (dir, name) = (cache.dir.display(), &cache.name);
+        if cache.dir.exists() {
+            return not_saved(error, cache);
+        }
+        let error = error.within(format!("{name}: not saved"));
+        let followed = self.followed.get(at).and_then(Option::as_ref);
+        if let Some(place) = followed.and_then(Followed::place) {
+            let (from, to) = (place.to_string_lossy(), cache.dir.to_string_lossy());
+            return error.hint(format!(
+                "the command moved its cache: `mv {} {}` takes it back, then `store save --pending` saves it",
+                names::quoted(&from),
+                names::quoted(&to)
+            ));
+        }
+        if let Some(unsaved) = &cache.unsaved {
+            unsaved.remove();
+        }
+        error.hint(format!(
+            "the command removed its cache; {name} is as it was, and the next run makes {dir} again"
+        ))
     }
 
     /// Waits for a save and reports it.
@@ -294,14 +323,6 @@ impl Rhythm<'_> {
 fn not_saved(error: Error, cache: &Cache) -> Error {
     let (dir, name) = (cache.dir.display(), &cache.name);
     let error = error.within(format!("{name}: not saved"));
-    if !cache.dir.exists() {
-        if let Some(unsaved) = &cache.unsaved {
-            unsaved.remove();
-        }
-        return error.hint(format!(
-            "the command removed its cache; {name} is as it was, and the next run makes {dir} again"
-        ));
-    }
     let when = match error.kind() {
         ErrorKind::Denied => format!(" {}", reach::when(&error)),
         _ => String::new(),
@@ -321,7 +342,9 @@ fn not_saved(error: Error, cache: &Cache) -> Error {
             error.hint(format!("{advice}; {kept}"))
         }
         // The advice for interrupted puts does not apply here.
-        (Some(_), kind) if kind != ErrorKind::Interrupted => cache.advised(error),
+        (Some(_), kind) if kind != ErrorKind::Interrupted => {
+            advice::not_saved(error, &cache.dir, &cache.name)
+        }
         _ => error.hint(kept),
     }
 }

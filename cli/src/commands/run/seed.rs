@@ -348,7 +348,9 @@ fn kept(error: Error, dir: SeedDir, target: Option<&RefName>) -> Error {
         .unwrap_or_default();
     let dir = dir.display().to_string();
     let quoted = names::quoted(&dir);
-    let how = target.map(|target| format!(": `store put --base 0 {quoted} {target}` publishes it"));
+    let how = target.map(|target| {
+        format!(": `store put --base 0 --skip-unreadable {quoted} {target}` publishes it")
+    });
     let how = how.unwrap_or_default();
     error.hint(format!("{advice}what the script made is in {dir}{how}"))
 }
