@@ -1,11 +1,12 @@
 //! What every verb works with: the selected store, the host, and the output.
 
 mod away;
-mod bundles;
+pub(crate) mod bundles;
 pub(crate) mod elsewhere;
 pub(crate) mod jobs;
 pub(crate) mod pools;
 pub(crate) mod schedule;
+mod warnings;
 
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
@@ -26,7 +27,6 @@ use crate::host::room;
 use crate::host::signals::stop_on_signals;
 use crate::ui::global::Global;
 use crate::ui::output::Output;
-use crate::ui::remedy;
 
 /// The environment that a verb runs in.
 pub(crate) struct Context {
@@ -92,25 +92,6 @@ impl Context {
         };
         self.opened.borrow_mut().push(store.clone());
         store
-    }
-
-    /// Prints the warnings of all opened stores, even with --quiet.
-    ///
-    /// # Errors
-    /// Partial, if something is missing from the result.
-    pub(crate) fn tell_warnings(&self) -> Result<()> {
-        let mut missing = None;
-        for warning in self.opened.borrow().iter().flat_map(Store::warnings) {
-            let text = match &warning.remedy {
-                Some(remedy) => format!("{}; {}", warning.text, remedy::words(remedy)),
-                None => warning.text,
-            };
-            match missing.is_none() && warning.is_part {
-                true => missing = Some(Error::partial(text)),
-                false => self.out.warning(format_args!("warning: {text}")),
-            }
-        }
-        missing.map_or(Ok(()), Err)
     }
 
     /// Opens the selected store. Creates the embedded store if it does not exist yet.

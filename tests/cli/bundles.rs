@@ -133,6 +133,18 @@ fn damaged_cut_and_other_files_are_told() {
         "{}",
         finished.stderr
     );
+    // Hints name the file, and not the store.
+    for at in (0..whole.len()).step_by(whole.len() / 50) {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1;
+        env.write("flipped.bundle", flipped);
+        let told = env.store(elsewhere(&["import", "flipped.bundle", "--dry-run"]));
+        let hints: Vec<_> = told.stderr.split("`store repair").skip(1).collect();
+        let is_named =
+            |hint: &&str| hint.starts_with(" --store") && hint.contains("flipped.bundle");
+        assert!(hints.iter().all(is_named), "{at}: {told}");
+        assert!(!told.stderr.contains("--accept-loss"), "{at}: {told}");
+    }
     env.write("begun.bundle", &whole[..5]);
     expect("begun.bundle", 4, "export to a new file");
     env.write("text.bundle", "somebody's notes");

@@ -111,7 +111,7 @@ fn entries_are_listed() {
     check!(env, env.store(["ls", "--long", "team/tools/one"]), @"
     exit code: 0
     --- stdout
-    x     10 B  [TIME]  .
+    x     10 B  [TIME]  one
     --- stderr
     ");
     check!(env, env.store(["ls", "project/demo/data:nothing"]), @"
@@ -391,4 +391,19 @@ fn a_long_message_is_cut_on_a_terminal_and_nowhere_else() {
         // On a terminal of unknown width, nothing is cut.
         assert!(on_terminal(&env, 0, words).contains(long));
     }
+}
+
+#[test]
+fn a_single_file_is_listed_by_its_name() {
+    let env = environment!();
+    env.write("in/d/f", "x");
+    env.ok(["put", "in", "project/demo/data"]);
+    env.ok(["put", "in/d/f", "project/demo/file"]);
+    assert_eq!(env.ok(["ls", "project/demo/data:d/f"]), "f\n");
+    assert_eq!(env.ok(["ls", "project/demo/file"]), "file\n");
+    assert_eq!(env.ok(["ls", "-0", "project/demo/data:d/f"]), "f\0");
+    assert!(
+        env.ok(["ls", "-l", "project/demo/data:d/f"])
+            .ends_with(" f\n")
+    );
 }

@@ -31,3 +31,33 @@ fn a_message_keeps_no_credentials() {
         "{told}"
     );
 }
+
+/// What is typed wrongly most often.
+#[test]
+fn a_word_that_is_no_number_or_ref_is_told_what_is_expected() {
+    let env = environment!();
+    env.write("in/a", "1");
+    for (words, told) in [
+        (
+            &["put", "--base", "latest", "in", "project/a/b"][..],
+            "expected the number of a version",
+        ),
+        (
+            &["save", "in", "project/a/b", "--base", "latest"],
+            "expected the number of a version",
+        ),
+        (
+            &["watch", "in", "project/a/b", "--keep", "0"],
+            "0 keeps nothing",
+        ),
+        (&["ls", "/project/a/b"], "expected no `/` at its start"),
+        (
+            &["put", "in", "/project/a/b"],
+            "expected no `/` at its start",
+        ),
+    ] {
+        let refused = env.store(words);
+        assert_eq!(refused.code, Some(2), "{refused}");
+        assert!(refused.stderr.contains(told), "{refused}");
+    }
+}

@@ -7,7 +7,7 @@ use store::Result;
 
 use crate::commands::export::check_file;
 use crate::config::jobs::Choice;
-use crate::context::Context;
+use crate::context::{Context, bundles};
 use crate::transfer::{How, Side, Transfer};
 use crate::ui::names;
 
@@ -38,7 +38,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let mut refs = args.refs.clone();
     let mut how = args.how.clone();
     if refs.is_empty() {
-        let state = context.open_bundle(&args.bundle)?.readable_state()?;
+        let bundle = context.open_bundle(&args.bundle);
+        let state = bundle.and_then(|bundle| bundle.readable_state());
+        let state = state.map_err(bundles::damaged)?;
         let namespaces = state.namespaces().into_iter();
         refs = namespaces
             .map(|namespace| namespace.name.as_str().into())

@@ -272,7 +272,7 @@ fn entries(args: &Args, context: &Context, store: &Store, spec: &RefSpec) -> Res
     };
     if args.sort == Sort::Name && !args.reverse {
         return inspect::ls(&reader, spec, options, &mut |listed| {
-            show(args, context, &listed)
+            show(args, context, (spec, &listed))
         });
     }
     let mut all = Vec::new();
@@ -282,7 +282,7 @@ fn entries(args: &Args, context: &Context, store: &Store, spec: &RefSpec) -> Res
     })?;
     sort(args, &mut all, |listed| (bytes(&listed.node), None));
     all.iter()
-        .try_for_each(|listed| show(args, context, listed))
+        .try_for_each(|listed| show(args, context, (spec, listed)))
 }
 
 /// The size of an entry; for a directory, that of everything below it.
@@ -294,17 +294,30 @@ fn bytes(node: &Node) -> u64 {
     }
 }
 
-fn show(args: &Args, context: &Context, listed: &Listed) -> Result<()> {
-    if args.null {
-        return context.out.bytes(&[listed.path.as_slice(), b"\0"].concat());
-    }
+/// The name of a single file, whose path in itself is empty.
+fn own_name(spec: &RefSpec) -> &[u8] {
+    let path = match spec.path.is_empty() {
+        true => spec.name.as_str().as_bytes(),
+        false => &spec.path,
+    };
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
+}
+
+fn show(args: &Args, context: &Context, (spec, listed): (&RefSpec, &Listed)) -> Result<()> {
     let entry = Entry::from(&listed.node);
+    let path = match (listed.path.is_empty(), &entry) {
+        (true, Entry::File { .. } | Entry::Symlink { .. }) => own_name(spec),
+        _ => &listed.path,
+    };
+    if args.null {
+        return context.out.bytes(&[path, b"\0"].concat());
+    }
     let time = listed.time.and_then(entry::timestamp);
     if context.out.is_json() {
         let (path, entry) = (names::Path::new(&listed.path), ShownEntry::from(&entry));
         return context.out.json(&EntryTold { path, entry, time });
     }
-    let name = entry::name(&listed.path, &entry);
+    let name = entry::name(path, &entry);
     if !args.long {
         return context.out.line(name);
     }

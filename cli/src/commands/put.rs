@@ -82,7 +82,7 @@ pub(crate) struct Args {
     always: bool,
 
     /// Put only if this is the newest version, else exit with 5; 0: only if the ref has no version
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = human::parse_version)]
     base: Option<u64>,
 
     /// Take files as they are, even if somebody wrote to them through a link that other trees share

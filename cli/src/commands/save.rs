@@ -73,7 +73,7 @@ pub(crate) struct Args {
 #[derive(clap::Args, Clone, Default)]
 pub(crate) struct How {
     /// The version of the ref that DIR was made from; 0: none, so that DIR only adds and changes
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = human::parse_version)]
     base: Option<u64>,
 
     /// Leave out what matches, as in .gitignore; what the ref has of it stays; may be given several times

@@ -84,8 +84,8 @@ pub(crate) struct Args {
     settled: Option<Duration>,
 
     /// Drop all but the newest N versions that were published from checkpoints, also at the start; pinned ones stay
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    keep: Option<u64>,
+    #[arg(long, value_name = "N", value_parser = human::parse_versions)]
+    keep: Option<usize>,
 
     /// How often to look
     #[arg(long, value_name = "TIME", value_parser = human::parse_span, default_value = "5s")]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use store::remote::{self, Prune};
-use store::{Error, Portions, Result, Store};
+use store::{Error, Portions, Remedy, Result, Store};
 
 use super::{Context, not_utf8};
 
@@ -23,6 +23,16 @@ impl Context {
         let store = Store::open_or_init(bundle(path, true)?, self.host())?;
         let portions = portions(store.portions());
         Ok(self.watched(store.in_portions(portions)))
+    }
+}
+
+/// Rewords the hint of an error about a damaged bundle, whose log nothing brings back.
+pub(crate) fn damaged(error: Error) -> Error {
+    match error.remedy() {
+        Some(Remedy::RestoreLog | Remedy::AcceptLoss) => error.hint(
+            "the file is damaged: copy it again from where it was made, or export into a new one",
+        ),
+        _ => error,
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) use self::args::How;
 use self::report::TransferReport;
 use crate::config;
 use crate::config::clusters::{self, Label};
-use crate::context::{Context, elsewhere};
+use crate::context::{Context, bundles, elsewhere};
 use crate::host::lock::Running;
 use crate::journal::{Facts, Far, JobDir, Journal, Left, Numbers, Outcome};
 use crate::ui::progress::Watch;
@@ -162,7 +162,7 @@ impl Transfer {
         };
         match side {
             Side::There(named) => elsewhere::at(error, named),
-            Side::Bundle(path) => elsewhere::at(error, &path.to_string_lossy()),
+            Side::Bundle(path) => elsewhere::at(bundles::damaged(error), &path.to_string_lossy()),
             Side::Here => error,
         }
     }
@@ -250,7 +250,7 @@ fn dry_run(transfer: &Transfer, context: &Context) -> Result<()> {
     );
     let elapsed = watch.elapsed();
     drop(watch);
-    let done = done?;
+    let done = done.map_err(|error| transfer.at_its_store(error))?;
     let mut report = TransferReport::new(transfer, id, &done, elapsed, context);
     report.estimate(estimate::rate(transfer.request.bytes_per_second, from, to));
     show(&report, context)?;

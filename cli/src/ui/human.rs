@@ -133,6 +133,13 @@ pub(crate) fn parse_versions(text: &str) -> Result<usize, String> {
     Versions::try_from(count).map(|Versions(count)| count)
 }
 
+/// The number of a version, or 0 for none.
+pub(crate) fn parse_version(text: &str) -> Result<u64, String> {
+    let parsed = text.trim_start_matches('@').parse();
+    parsed
+        .map_err(|_| "expected the number of a version, as `store history REF` shows it".to_owned())
+}
+
 /// A time from `90s`, `30m`, `12h`, `30d`, `8w`, `1y` (365 days), or from several units, like `1h30m`, `2 days, 6 hours`
 /// or `PT36H`.
 pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
@@ -212,7 +219,9 @@ impl TryFrom<u64> for Versions {
 
     fn try_from(count: u64) -> Result<Self, String> {
         match count {
-            0 => Err("0 keeps nothing: leave the rule out; `store rm` drops versions".to_owned()),
+            0 => Err(
+                "0 keeps nothing: leave it out to drop none; `store rm` drops versions".to_owned(),
+            ),
             count => Ok(Self(usize::try_from(count).unwrap_or(usize::MAX))),
         }
     }

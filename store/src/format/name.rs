@@ -265,6 +265,9 @@ fn check_name(text: &str) -> Result<(), String> {
             "expected at most {REF_NAME_BYTES_MAX} bytes, found {found}"
         ));
     }
+    if text.starts_with('/') {
+        return Err("expected no `/` at its start".to_owned());
+    }
     let first = text.split('/').next().unwrap_or_default();
     if !matches!(first, "team" | "project") {
         return Err(format!("expected team/ or project/ first, found {first:?}"));

@@ -45,7 +45,7 @@ pub(super) struct How {
     pub(super) dir: PathBuf,
     pub(super) rule: StepRule,
     /// How many versions to keep.
-    pub(super) keep: Option<u64>,
+    pub(super) keep: Option<usize>,
     /// How many bytes to keep free on the store's disk.
     pub(super) floor: Option<Floor>,
     /// Files that may look like credentials.
@@ -401,8 +401,7 @@ impl<'p> Publisher<'p> {
 
     /// How many versions to keep, at least one.
     fn kept(&self) -> Option<usize> {
-        let keep = self.how.keep?;
-        Some(usize::try_from(keep).unwrap_or(usize::MAX).max(1))
+        Some(self.how.keep?.max(1))
     }
 
     /// Checks at the end of the watch that all checkpoints are published.
