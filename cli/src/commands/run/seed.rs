@@ -51,6 +51,14 @@ struct Published {
     notes: Vec<String>,
 }
 
+/// What a look at the store finds.
+enum Found {
+    /// The version that the ref has.
+    Made(u64, Id),
+    /// No version; who may make it.
+    Claim(Look),
+}
+
 /// A process that wants the ref.
 struct Seeder<'s> {
     target: &'s RefName,
@@ -91,12 +99,12 @@ impl Seeder<'_> {
         let mut away = None;
         loop {
             let looked = newest.look().and_then(|found| match found {
-                Some(found) => Ok(Err(found)),
-                None => claims.look(self.began.elapsed()).map(Ok),
+                Some((version, id)) => Ok(Found::Made(version, id)),
+                None => claims.look(self.began.elapsed()).map(Found::Claim),
             });
             let look = match self.patiently(looked, &mut away)? {
-                Some(Ok(look)) => look,
-                Some(Err((version, id))) => {
+                Some(Found::Claim(look)) => look,
+                Some(Found::Made(version, id)) => {
                     self.tell(version, id, false, Vec::new());
                     return Ok(());
                 }
