@@ -27,7 +27,10 @@ use serde::{Deserialize, Serialize};
 
 pub use self::layout::{BLOCK_BYTES_MAX, STAT_CACHE_MAGIC, STAT_CACHE_VERSION};
 pub use self::reader::StatCacheReader;
+#[cfg(test)]
+pub(crate) use self::write_back::RELIABLE;
 pub use self::write_back::WriteBack;
+pub(crate) use self::write_back::ensure_alone;
 pub use self::writer::StatCacheWriter;
 use crate::error::{Error, Result};
 use crate::format::{Content, RefName, Root, Time};

@@ -29,7 +29,7 @@ const AGE_MIN: Duration = Duration::from_secs(5 * 60);
 const LAG: u32 = 4;
 /// File systems that were observed to change the times of a file at the first store to a clean page: ext2 to ext4, XFS
 /// and btrfs.
-const RELIABLE: [FsWord; 3] = [0xEF53, 0x5846_5342, 0x9123_683E];
+pub(crate) const RELIABLE: [FsWord; 3] = [0xEF53, 0x5846_5342, 0x9123_683E];
 /// The settings that say how long pages stay dirty.
 const SETTINGS: &str = "/proc/sys/vm";
 
@@ -97,7 +97,7 @@ impl WriteBack {
         if let Some(known) = devices.iter().find(|known| known.id == id) {
             return known.is_reliable;
         }
-        let is_reliable = fstatfs(file).is_ok_and(|found| RELIABLE.contains(&found.f_type));
+        let is_reliable = is_reliable(file);
         devices.push(Device {
             id,
             is_reliable,
@@ -117,6 +117,17 @@ impl WriteBack {
         }
         device.written_back
     }
+}
+
+/// Makes sure, before `file` is read, that each later change of it will change its times; returns whether that is so.
+/// Writes back this file alone, each time.
+pub(crate) fn ensure_alone(file: &File, stat: &Stat, read_began: SystemTime) -> bool {
+    let settled = Duration::from_secs(super::SETTLED_SECS);
+    is_settled_for(stat, read_began, settled) && is_reliable(file) && fdatasync(file).is_ok()
+}
+
+fn is_reliable(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|found| RELIABLE.contains(&found.f_type))
 }
 
 /// How long after its last change a file has certainly been written back, by the `settings` of the system; none if the
