@@ -19,6 +19,7 @@ mod s3;
 mod s3_client;
 mod s3_list;
 mod server;
+mod shared;
 mod stock;
 mod terms;
 mod tls;

@@ -41,6 +41,8 @@ pub(crate) struct FileBody {
     left: u64,
     ready: Option<Bytes>,
     reading: Option<Reading>,
+    /// Whether the last piece was read without waiting: then the next one is read when it is wanted, not before.
+    is_at_hand: bool,
 }
 
 impl FileBody {
@@ -63,6 +65,7 @@ impl FileBody {
             rest: range,
             ready: None,
             reading: None,
+            is_at_hand: false,
         };
         if let Some(reading) = body.ask() {
             let first = reading.await?;
@@ -89,23 +92,34 @@ impl FileBody {
         }))
     }
 
+    /// The next piece, if it can be read without waiting.
+    fn at_hand(&mut self) -> Option<Bytes> {
+        let (content, rest) = (&self.content, &self.rest);
+        let bytes = match rest.is_empty() {
+            true => None,
+            false => self
+                .source
+                .at_hand(content, &self.pass, rest.start, rest.end),
+        };
+        self.is_at_hand = bytes.is_some();
+        self.rest.start += bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        bytes
+    }
+
     fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
         if let Some(ready) = self.ready.take() {
             // Reads the next piece while this one is sent, if there is memory for both.
-            self.reading = match self.source.has_room() {
-                true => self.ask(),
-                false => None,
-            };
-            if let Some(Poll::Ready(next)) = self.poll(context) {
-                match next {
-                    Ok(next) => self.ready = Some(next),
-                    Err(error) => self.reading = Some(Box::pin(async { Err(error) })),
-                }
+            if !self.is_at_hand && self.source.has_room() {
+                self.read_ahead(context);
             }
             self.left = self.left.saturating_sub(ready.len() as u64);
             return Poll::Ready(Some(Ok(ready)));
         }
         if self.reading.is_none() {
+            if let Some(bytes) = self.at_hand() {
+                self.left = self.left.saturating_sub(bytes.len() as u64);
+                return Poll::Ready(Some(Ok(bytes)));
+            }
             self.reading = self.ask();
         }
         match self.poll(context) {
@@ -116,6 +130,21 @@ impl FileBody {
                 self.ready = Some(bytes);
                 self.next(context)
             }
+        }
+    }
+
+    fn read_ahead(&mut self, context: &mut Context<'_>) {
+        self.ready = self.at_hand();
+        if self.ready.is_some() {
+            return;
+        }
+        self.reading = self.ask();
+        match self.poll(context) {
+            Some(Poll::Ready(Ok(next))) => self.ready = Some(next),
+            Some(Poll::Ready(Err(error))) => {
+                self.reading = Some(Box::pin(async { Err(error) }));
+            }
+            _ => {}
         }
     }
 

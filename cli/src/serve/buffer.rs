@@ -3,8 +3,6 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Buffers of at least this size are reused.
-const LARGE_BYTES: usize = 1 << 20;
 /// Maximum number of unused buffers to keep.
 const SPARE_MAX: usize = 8;
 
@@ -52,13 +50,23 @@ impl Buffer {
 }
 
 /// Large buffers that are not in use.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
+#[derive(Clone, Debug)]
+pub(super) struct Buffers {
+    spare: Arc<Mutex<Vec<Vec<u8>>>>,
+    /// Buffers of at least this size are reused.
+    least: usize,
+}
 
 impl Buffers {
+    /// Buffers of which those of at least `least` bytes are reused.
+    pub(super) fn of(least: usize) -> Self {
+        let spare = Arc::default();
+        Self { spare, least }
+    }
+
     /// Returns an empty buffer for `len` bytes.
     pub(super) fn take(&self, len: usize) -> Buffer {
-        let spare = match len >= LARGE_BYTES {
+        let spare = match len >= self.least {
             true => self.spare(|spare| spare.pop()),
             false => None,
         };
@@ -70,7 +78,7 @@ impl Buffers {
 
     pub(super) fn give_back(&self, buffer: &mut Buffer) {
         let bytes = std::mem::take(&mut buffer.bytes);
-        if bytes.capacity() >= LARGE_BYTES {
+        if bytes.capacity() >= self.least {
             self.spare(|spare| {
                 if spare.len() < SPARE_MAX {
                     spare.push(bytes);
@@ -80,13 +88,15 @@ impl Buffers {
     }
 
     fn spare<T>(&self, with: impl FnOnce(&mut Vec<Vec<u8>>) -> T) -> T {
-        with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        with(&mut self.spare.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LARGE_BYTES: usize = 1 << 20;
 
     /// Fills `buffer` with parts of what is read.
     fn read(buffer: &mut Buffer, parts: &[(&[u8], Range<usize>)]) {
@@ -109,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_buffer_that_is_used_again_shows_nothing_of_what_it_held() {
-        let buffers = Buffers::default();
+        let buffers = Buffers::of(LARGE_BYTES);
         let mut first = buffers.take(LARGE_BYTES);
         read(&mut first, &[(&vec![1; LARGE_BYTES], 0..LARGE_BYTES)]);
         let place = first.filled().as_ptr();

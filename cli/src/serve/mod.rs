@@ -22,6 +22,7 @@ pub(crate) mod numbers;
 mod pace;
 pub(crate) mod page;
 pub(crate) mod patience;
+mod proven;
 pub(crate) mod range;
 pub(crate) mod s3;
 pub(crate) mod source;

@@ -2,12 +2,12 @@
 //!
 //! The engine blocks, so it is called on threads that may block. `--memory` limits the bytes that wait for clients.
 //! Simultaneous requests share one read of the log. If a pool of this host has a file, its chunks are read from there
-//! and verified like all others, since a job may write to a file that it shares with the pool.
+//! and verified like all others, since a job may write to a file that it shares with the pool. What was verified once is
+//! remembered (`proven`).
 
 use std::fs::File;
 use std::future::Future;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,11 +15,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use store::{ChunkId, Content, Error, Pool, Reader, Result, Store};
+use store::{Content, Error, Pool, Reader, Result, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::serve::ahead::{Ahead, Held, Refused, Room, STRETCH_BYTES, Stretch};
 use crate::serve::buffer::{Buffer, Buffers};
+use crate::serve::proven::{Near, Proven};
 
 /// The path of mirrors of upstream repos that are not public. Only pull-through looks there.
 pub(crate) const GATED: &str = ".gated/";
@@ -29,6 +30,11 @@ pub(crate) const UPLOADS: &str = ".uploads/";
 const UNIT_BYTES: u64 = 8 << 10;
 /// How much longer a piece may be if there is memory: it then ends with a chunk, so that no chunk is read twice.
 const CHUNK_BYTES_MAX: u64 = 256 << 10;
+
+/// How much of a file is read at once if that takes no thread: as much as the caches of a core hold until it is sent.
+const PART_BYTES: u64 = 256 << 10;
+/// How much is read at once otherwise.
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// Maximum bytes that wait for clients, however much memory there is: more are not faster.
 const WAITING_BYTES_MAX: u64 = 32 << 20;
@@ -62,7 +68,9 @@ pub(crate) struct Source {
     /// When the store was last reachable.
     seen: Mutex<Option<Instant>>,
     memory: Memory,
-    buffers: Buffers,
+    /// For pieces and for parts.
+    buffers: [Buffers; 2],
+    proven: Arc<Proven>,
     /// What is read ahead, if the store is far.
     ahead: Option<Ahead>,
 }
@@ -107,6 +115,20 @@ impl Share {
     pub(crate) fn with(self, bytes: Vec<u8>) -> Bytes {
         Bytes::from_owner(Shared {
             bytes,
+            _share: self.0,
+        })
+    }
+
+    /// The bytes in `buffer`, which keep the share until they are sent.
+    fn with_buffer(self, mut buffer: Buffer, buffers: Buffers) -> Bytes {
+        if buffer.is_mostly_empty() {
+            // Only the small part waits for the client; the buffer goes back.
+            let part = buffer.filled().to_vec();
+            buffers.give_back(&mut buffer);
+            return self.with(part);
+        }
+        Bytes::from_owner(Shared {
+            bytes: Lent { buffer, buffers },
             _share: self.0,
         })
     }
@@ -159,7 +181,8 @@ impl Source {
             ended: Mutex::new(0),
             seen: Mutex::new(None),
             memory: Memory::new(memory_bytes / 2),
-            buffers: Buffers::default(),
+            buffers: [PIECE_BYTES, PART_BYTES].map(|bytes| Buffers::of(usize_of(bytes))),
+            proven: Arc::default(),
             ahead: store.is_far().then(|| Ahead::new(memory_bytes)),
         })
     }
@@ -241,24 +264,47 @@ impl Source {
         let portion = Portion::of(self.memory.units, self.memory.left());
         let last = end.min(at.saturating_add(portion.wanted + portion.more));
         let share = self.share(last - at).await?;
-        let (pools, buffers) = (Arc::clone(&self.pools), self.buffers.clone());
+        let [buffers, _] = self.buffers.clone();
+        let (pools, proven) = (Arc::clone(&self.pools), Arc::clone(&self.proven));
         block(move || {
+            // The first bytes do not wait for the disk.
+            let may_wait = pass.warm.0.get().is_some();
             let near = pass.warm.file(&pools, &content);
             let mut buffer = buffers.take(usize_of(last - at));
             let wanted = at..last.min(at.saturating_add(portion.wanted));
-            read_into(&mut buffer, &sight, near, &content, wanted, last)?;
-            if buffer.is_mostly_empty() {
-                // Only the small part waits for the client; the buffer goes back.
-                let part = buffer.filled().to_vec();
-                buffers.give_back(&mut buffer);
-                return Ok(share.with(part));
+            let is_proven =
+                near.is_some_and(|file| proven.read(&content, file, &wanted, &mut buffer));
+            if !is_proven {
+                let near = near.map(|file| Near::new(&proven, &content, file, may_wait));
+                read_into(&mut buffer, &sight, near, &content, wanted, last)?;
             }
-            Ok(Bytes::from_owner(Shared {
-                bytes: Lent { buffer, buffers },
-                _share: share.0,
-            }))
+            Ok(share.with_buffer(buffer, buffers))
         })
         .await
+    }
+
+    /// The next bytes of a file from `at` on and none after `end`, if they are in memory and need no hash. Does not
+    /// block.
+    pub(crate) fn at_hand(
+        &self,
+        content: &Content,
+        pass: &Pass,
+        at: u64,
+        end: u64,
+    ) -> Option<Bytes> {
+        let file = pass.warm.0.get()?.as_ref()?;
+        let portion = Portion::of(self.memory.units, self.memory.left());
+        let wanted = portion.wanted.min(PART_BYTES);
+        let last = self.proven.end(content, at)?.min(end);
+        let last = last.min(at.saturating_add(wanted));
+        let share = self.memory.share_at_once(last - at)?;
+        let [_, buffers] = self.buffers.clone();
+        let mut buffer = buffers.take(usize_of(last - at));
+        if !self.proven.read(content, file, &(at..last), &mut buffer) {
+            buffers.give_back(&mut buffer);
+            return None;
+        }
+        Some(share.with_buffer(buffer, buffers))
     }
 
     /// Whether a pool of this host has the file.
@@ -340,7 +386,12 @@ impl Memory {
         if self.left() < units + self.units / 2 {
             return None;
         }
-        let units = u32::try_from(units).ok()?;
+        self.share_at_once(bytes)
+    }
+
+    /// The same, if there is enough. Does not wait.
+    fn share_at_once(&self, bytes: u64) -> Option<Share> {
+        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).ok()?;
         let share = Arc::clone(&self.left).try_acquire_many_owned(units);
         Some(Share(share.ok()?))
     }
@@ -351,7 +402,7 @@ impl Portion {
     fn of(units: u64, left: u64) -> Self {
         let is_left = |part: u64| left * part > units;
         let (wanted, more) = match () {
-            () if is_left(2) => (1 << 20, CHUNK_BYTES_MAX),
+            () if is_left(2) => (PIECE_BYTES, CHUNK_BYTES_MAX),
             () if is_left(4) => (CHUNK_BYTES_MAX, CHUNK_BYTES_MAX),
             () if is_left(8) => (8 * UNIT_BYTES, 0),
             () => (UNIT_BYTES, 0),
@@ -371,11 +422,6 @@ pub(crate) async fn block<T: Send + 'static>(
         Ok(done) => done,
         Err(panic) => Err(Error::unavailable("the work on a request").because(panic)),
     }
-}
-
-/// Reads a chunk from a pool file into `into`. Returns whether it has the right bytes.
-fn read_chunk(file: &File, id: &ChunkId, start: u64, into: &mut [u8]) -> bool {
-    file.read_exact_at(into, start).is_ok() && ChunkId::of(into) == *id
 }
 
 /// The bytes of `content` from `at` on: at least `wanted`, up to the end of a chunk, and none after `end`.
@@ -400,16 +446,16 @@ pub(crate) fn read(
 fn read_into(
     buffer: &mut Buffer,
     reader: &Reader<'_>,
-    near: Option<&File>,
+    mut near: Option<Near<'_>>,
     content: &Content,
     wanted: Range<u64>,
     end: u64,
 ) -> Result<()> {
     reader.chunks_in(content, &wanted, &mut |id, start, size| {
-        let near = near.filter(|_| size <= CHUNK_BYTES_MAX);
-        let is_near = near.is_some_and(|file| {
+        let near = near.as_mut().filter(|_| size <= CHUNK_BYTES_MAX);
+        let is_near = near.is_some_and(|near| {
             let into = buffer.room(usize_of(size));
-            read_chunk(file, &id, start, into)
+            near.read(&id, start, into)
         });
         if !is_near {
             let stored = reader.meta_chunk(&id)?;
