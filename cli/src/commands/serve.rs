@@ -145,9 +145,9 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let runtime = serve::runtime()?;
     let served = runtime.block_on(async {
         let mut server = Server::new(shared, identity);
-        let address = server.open(args.listen, Arc::new(door)).await?;
+        let address = server.open(args.listen, Arc::new(door))?;
         let s3_address = match args.s3_listen {
-            Some(address) => Some(server.open(address, s3).await?),
+            Some(address) => Some(server.open(address, s3)?),
             None => None,
         };
         context.out.note(format_args!("note: {XET_NOTE}"));

@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use store::{Error, Result};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -53,6 +53,11 @@ const STOP_TIME: Duration = Duration::from_secs(25);
 const SIGNAL_PAUSE: Duration = Duration::from_millis(50);
 /// Threads that read and write the store. More are not faster, and each takes memory.
 const BLOCKING_THREADS_MAX: usize = 40;
+
+/// Connections that the system holds until they are accepted.
+const WAITING_MAX: u32 = 1024;
+/// Bytes that the system holds of what is sent to a client on this host.
+const NEAR_BYTES: u32 = 256 << 10;
 
 /// What users of newer Hub clients need to know.
 pub(crate) const XET_NOTE: &str = "huggingface_hub 1.20 and newer sends files of 64 MiB and more, and all of Dataset.push_to_hub, by Xet alone, which this server does not speak: set HF_HUB_DISABLE_XET=1 where you upload";
@@ -104,12 +109,12 @@ impl Server {
     ///
     /// # Errors
     /// If the address cannot be used.
-    pub(crate) async fn open<D: Door>(
+    pub(crate) fn open<D: Door>(
         &mut self,
         address: SocketAddr,
         door: Arc<D>,
     ) -> Result<SocketAddr> {
-        let listener = listen(address).await?;
+        let listener = listen(address)?;
         let address = listener.local_addr();
         let address =
             address.map_err(|source| Error::unavailable("the own address").because(source))?;
@@ -161,10 +166,24 @@ impl Server {
     }
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|source| {
+fn listen(address: SocketAddr) -> Result<TcpListener> {
+    bind(address).map_err(|source| {
         Error::unavailable(format!("listen on {address}"))
             .because(source)
             .hint("name another address; port 0 takes any that is free")
     })
+}
+
+fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    socket.set_reuseaddr(true)?;
+    if address.ip().is_loopback() {
+        // Clients on this host need no more, and all of it stays in the caches of a core. Far ones may need much more.
+        socket.set_send_buffer_size(NEAR_BYTES)?;
+    }
+    socket.bind(address)?;
+    socket.listen(WAITING_MAX)
 }
