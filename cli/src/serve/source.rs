@@ -37,7 +37,7 @@ const PART_BYTES: u64 = 256 << 10;
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// Maximum bytes that wait for clients, however much memory there is: more are not faster.
-const WAITING_BYTES_MAX: u64 = 32 << 20;
+const WAITING_BYTES_MAX: u64 = 16 << 20;
 
 /// How long a successful check of the store remains valid.
 const SEEN_TIME: Duration = Duration::from_secs(2);
