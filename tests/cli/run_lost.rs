@@ -71,6 +71,60 @@ fn what_a_killed_run_left_is_not_saved_without_its_pool() {
     assert_eq!(newest(&env, REF), ["job=job", "y=theirs"]);
 }
 
+/// The first run of a base filled an empty directory, so that there is a note from before the pool made a tree in it.
+#[test]
+fn a_base_that_began_empty_is_not_merged_from_before_its_pool() {
+    for damage in [
+        "rm -rf pool",
+        "rm -f pool/trees/*",
+        "for mark in pool/trees/*; do printf x | dd of=$mark bs=1 seek=20 conv=notrunc; done",
+    ] {
+        let env = environment!();
+        env.ok(run(
+            &[],
+            "cd $STORE_PROJECT_CACHE_DIR; echo d > data; echo x > x",
+        ));
+        env.ok(run(&[], "rm $STORE_PROJECT_CACHE_DIR/data"));
+        env.ok(["get", REF, "other"]);
+        env.write("other/data", "theirs");
+        fs::write(env.path("other/x"), "theirs").unwrap();
+        env.ok(["put", "other", REF]);
+        let damaged = std::process::Command::new("sh")
+            .args(["-c", damage])
+            .current_dir(env.path("home/.cache/store"))
+            .stderr(std::process::Stdio::null())
+            .status();
+        assert!(damaged.unwrap().success());
+        let next = env.store(run(&[], "true"));
+        assert_eq!(next.code, Some(5), "{next}");
+        assert!(next.stderr.contains("--base N"), "{next}");
+        refused(&env.store(["save", "base/project", REF]));
+        assert_eq!(newest(&env, REF), ["data=theirs", "x=theirs"], "{damage}");
+    }
+}
+
+/// A copy of a tree holds the name of a record that no pool knows under its path, and is saved like any directory.
+#[test]
+fn a_copy_of_a_tree_is_saved_again_and_again() {
+    let env = site();
+    env.ok(["materialize", REF, "job"]);
+    let copied = std::process::Command::new("cp")
+        .args(["-a", "job", "copy"])
+        .current_dir(env.root())
+        .status();
+    assert!(copied.unwrap().success());
+    for name in ["one", "two"] {
+        env.write(format!("copy/{name}"), name);
+        env.ok(["save", "copy", "project/llama/copy"]);
+    }
+    fs::remove_file(env.path("copy/one")).unwrap();
+    env.ok(["save", "copy"]);
+    assert_eq!(
+        newest(&env, "project/llama/copy"),
+        ["two=two", "y=old", "z=old"]
+    );
+}
+
 #[test]
 fn a_pool_that_is_removed_while_the_command_runs_is_missed_before_the_save() {
     let env = site();

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::format::{Content, RefName, State, Time};
 use crate::host::pool::list::{ListWriter, Thing, checksum};
-use crate::host::pool::{Inode, Known, Mark, Pool, PoolKey};
+use crate::host::pool::{Inode, Known, Mark, Pool, PoolKey, stamped};
 use crate::host::{disk, trust};
 use crate::id::StoreId;
 
@@ -53,6 +53,10 @@ pub(crate) struct Note {
     pub(crate) root: Content,
     /// The mark of the directory at that time. A tree that was made again since has another base.
     pub(crate) made: Option<Made>,
+    /// Without such a mark: the name of the record that the directory held. A pool that made a tree in it since has
+    /// another base, also when that pool is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stamp: Option<String>,
     /// The checksum of the list, which is also in its name.
     list: String,
     /// The checksum of the note without this field. Programs from before 2026-11-27 did not record it.
@@ -84,6 +88,11 @@ impl Note {
         let text = note.to_text().unwrap_or_default();
         note.check = Some(named(&text));
         note
+    }
+
+    /// Whether a pool has made a tree in the directory since, of which this says nothing.
+    fn is_of_before(&self, root: &Path) -> bool {
+        self.made.is_none() && self.stamp != stamp_of(root)
     }
 
     fn to_text(&self) -> serde_json::Result<Vec<u8>> {
@@ -211,7 +220,7 @@ impl<'p> Notes<'p> {
             let read = file.take(NOTE_BYTES_MAX).read_to_end(&mut bytes);
             let note = read.ok().and_then(|_| Note::parse(&bytes));
             match note {
-                Some(note) if note.inode != inode => None,
+                Some(note) if note.inode != inode || note.is_of_before(&self.root) => None,
                 note => Some(note),
             }
         };
@@ -261,6 +270,19 @@ impl<'p> Notes<'p> {
         })
     }
 
+    /// Removes what was noted of saves of this directory to `name` before a pool made a tree in it.
+    pub(crate) fn forget(&self, name: &RefName) {
+        for dir in self.dirs() {
+            for notes in [self, &self.to(name)] {
+                let list = notes.read().map(|note| notes.list_file(&note));
+                let files = [NOTE, DRAFT].map(|end| notes.file(end)).into_iter();
+                for file in files.chain(list) {
+                    disk::forgive(fs::unlinkat(&dir, file, AtFlags::empty()));
+                }
+            }
+        }
+    }
+
     fn unwritten(&self, source: std::io::Error) -> Error {
         Error::io("write down what was saved of", &self.root, source)
     }
@@ -272,6 +294,11 @@ impl<'p> Notes<'p> {
     fn file(&self, end: &str) -> String {
         format!("{}.{end}", self.name)
     }
+}
+
+/// The name of the record that a directory holds.
+fn stamp_of(root: &Path) -> Option<String> {
+    stamped(root).map(|stamp| String::from_utf8_lossy(&stamp).into_owned())
 }
 
 /// The ends of the names of a note, and of its draft.

@@ -131,6 +131,9 @@ impl Task<'_> {
                 self.pool.write_mark(&mark)
             })?;
         }
+        if !is_made && let Some(notes) = self.store.notes(None, destination) {
+            notes.forget(&self.request.spec.name);
+        }
         if !is_same || compared.has_read {
             let room = self.pool.room(parent(destination))?;
             self.settle_now(destination, &record, &room);

@@ -11,7 +11,7 @@ use super::{Ancestor, PutRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, RefSpec, Root, State};
 use crate::host::pool::list::{ListReader, Thing, checksum};
-use crate::host::pool::{Mark, Pool};
+use crate::host::pool::{Mark, Pool, stamped};
 use crate::host::saved::{Last, Listing, Made, Note, Notes};
 use crate::read::Reader;
 use crate::remedy::Remedy;
@@ -91,7 +91,10 @@ pub(super) fn base(
                     of_mark(reader, pool, &mark, vouchers)?
                 }
                 _ if state.version(&request.target, None).is_err() => Base::default(),
-                _ if ancestor == Ancestor::KnownOrNothing => Base::default(),
+                // A directory that holds the name of a record was made by a pool, which is not known here any more.
+                _ if ancestor == Ancestor::KnownOrNothing && stamped(root).is_none() => {
+                    Base::default()
+                }
                 _ => return Err(unknown(request)),
             }
         }

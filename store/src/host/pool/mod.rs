@@ -50,7 +50,7 @@ pub use self::key::PoolKey;
 pub(crate) use self::known::Known;
 pub(crate) use self::owner::{Identity, Life, Watch};
 pub(crate) use self::place::Placed;
-pub(crate) use self::proof::{is_in_tree, is_proof, proof_in, stamped_open};
+pub(crate) use self::proof::{is_in_tree, is_proof, proof_in, stamped, stamped_open};
 pub use self::remove::RemoveReport;
 pub(crate) use self::room::{Room, is_room};
 pub use self::steady::Steady;

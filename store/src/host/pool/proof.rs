@@ -67,7 +67,7 @@ pub(super) fn stamp(dir: impl AsFd, record: &str) -> bool {
 }
 
 /// Reads the name of the record in the directory at `path`.
-pub(super) fn stamped(path: &Path) -> Option<Vec<u8>> {
+pub(crate) fn stamped(path: &Path) -> Option<Vec<u8>> {
     record_read_by(|text| fs::getxattr(path, RECORD, text))
 }
 

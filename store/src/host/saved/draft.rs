@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{self, AtFlags, CWD};
 
-use super::{DRAFT, Listing, Made, NOTE, NOTE_VERSION, Note, Notes, replace, spelled};
+use super::{DRAFT, Listing, Made, NOTE, NOTE_VERSION, Note, Notes, replace, spelled, stamp_of};
 use crate::error::{Error, Result};
 use crate::format::{Content, RefName, Root, State, Version};
 use crate::host::disk;
@@ -112,6 +112,10 @@ impl<'p> Notes<'p> {
             version: 0,
             tree: None,
             root,
+            stamp: match &made {
+                None => stamp_of(&self.root),
+                Some(_) => None,
+            },
             made,
             list: spelled(&sum),
             check: None,
