@@ -264,6 +264,8 @@ remedies! {
     } => "exclude such a path ({glob}), or, if it holds none, allow it";
     /// The single file of the put looks like it contains credentials.
     AllowSecrets => "if it holds none, allow it";
+    /// An empty file system hides what a tree had.
+    Unmount => "unmount it and save again: until then, what the ref has there stays";
     /// Files of a materialized tree were written through shared links.
     TakeWrittenThrough =>
         "materialize the tree again to get back what the pool made, or take these files as they are";

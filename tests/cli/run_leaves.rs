@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
-use support::environment;
+use support::{Finished, environment, under};
 
 use crate::run::{REF, newest, run};
 
@@ -101,4 +101,31 @@ fn what_was_accepted_is_not_left_out_by_the_next_run() {
         "{left}"
     );
     assert!(newest(&env, REF).contains(&format!("d/conf={token}")));
+}
+
+/// A job mounts something over a directory of its cache. What it hides was not deleted.
+#[test]
+fn what_an_empty_mount_hides_stays_in_the_ref() {
+    let env = environment!();
+    env.ok(run(
+        &[],
+        "cd $STORE_PROJECT_CACHE_DIR; mkdir d e; echo 1 > d/one; echo 2 > two",
+    ));
+    let script = "cd $STORE_PROJECT_CACHE_DIR; mkdir f; for dir in d e f; do mount -t tmpfs none $dir; done; echo 3 > three";
+    let command = env.command(run(&[], script));
+    let done: Finished = under("unshare", ["--mount"], &command)
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(done.code, Some(6), "{done}");
+    assert!(
+        done.stderr
+            .contains("/d: an empty file system is mounted there"),
+        "{done}"
+    );
+    assert_eq!(done.stderr.matches("is mounted there").count(), 1, "{done}");
+    assert_eq!(newest(&env, REF), ["d/one=1", "three=3", "two=2"]);
+    // Without the mount, a deletion is one.
+    env.ok(run(&[], "rm $STORE_PROJECT_CACHE_DIR/d/one"));
+    assert_eq!(newest(&env, REF), ["three=3", "two=2"]);
 }

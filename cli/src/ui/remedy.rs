@@ -37,16 +37,18 @@ pub(crate) fn note(note: &Note) -> String {
 fn damage(remedy: &Remedy) -> Option<&'static str> {
     Some(match remedy {
         Remedy::Verify => "run `store verify` to see what is hit",
-        Remedy::VerifySource => "run `store verify` at the source if the ref is still listed there",
+        Remedy::VerifySource => {
+            "run `store verify --read-data` at the source if the ref is still listed there"
+        }
         Remedy::VerifyBothEnds => {
             "run `store verify` at both; a put of the original files heals either"
         }
         Remedy::VerifyThenRepair => "run `store verify` to see what is hit, then `store repair`",
         Remedy::VerifyThenRepairOrPut => {
-            "run `store verify` to see what is hit, then `store repair`, or put the original files again"
+            "run `store verify --read-data` to see what is hit, then `store repair`, and put the original files again if that was not enough"
         }
         Remedy::VerifyThenPut => {
-            "run `store verify` to see what is hit, and put the original files again"
+            "run `store verify --read-data` to see what is hit, then `store repair`, and put the original files again"
         }
         Remedy::VerifyThenPutOrDrop => {
             "run `store verify` to see which, then put the originals again or drop the versions"
@@ -224,6 +226,7 @@ fn destinations(remedy: &Remedy) -> Option<&'static str> {
         Remedy::OtherDestinationOrTakeOver => {
             "name another destination, or take this one over with --force"
         }
+        Remedy::Unmount => "unmount it and save again: until then, what the ref has there stays",
         Remedy::MaterializeExactly => "let `store materialize --exact` put the tree right",
         _ => return None,
     })

@@ -1,4 +1,5 @@
-//! What a save left out, as it looks like credentials, though the ref has the same: somebody accepted it before.
+//! What a save left out and need not name: what looks like credentials and is in the ref as it is, since somebody accepted
+//! it before, and empty mounts that hide nothing.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,7 +13,8 @@ use crate::host::pool::content_of;
 use crate::read::Reader;
 use crate::remedy::Remedy;
 
-/// Whether a path below `source` was left out as credentials, and one of the trees `roots` has the same there.
+/// Whether a path below `source` was left out, and need not be named: one of the trees `roots` has the same there, or has
+/// nothing where a mount hides what there was.
 pub(super) fn is_accepted(
     (path, error): &(PathBuf, Error),
     source: &Path,
@@ -21,17 +23,23 @@ pub(super) fn is_accepted(
 ) -> bool {
     let canonical = source.canonicalize().unwrap_or_default();
     let places = [source, &canonical];
-    let below = places
-        .iter()
-        .find_map(|place| path.strip_prefix(place).ok());
-    let below = below.filter(|_| matches!(error.remedy(), Some(Remedy::AllowSecret { .. })));
-    below.is_some_and(|below| {
-        let mut nodes = roots.iter().map(|root| node_at(root, below, reader));
-        // What cannot be read or compared stays on the list.
-        nodes.any(
+    let mut below = places.iter().map(|place| path.strip_prefix(place));
+    let Some(below) = below.find_map(std::result::Result::ok) else {
+        return false;
+    };
+    // What cannot be read or compared stays on the list.
+    let mut nodes = roots.iter().map(|root| node_at(root, below, reader));
+    match error.remedy() {
+        Some(Remedy::AllowSecret { .. }) => nodes.any(
             |node| matches!(node, Ok(Some(node)) if is_same(path, &node, reader).unwrap_or(false)),
-        )
-    })
+        ),
+        Some(Remedy::Unmount) => nodes.all(|node| match node {
+            Ok(Some(Node::Tree { totals, .. })) => totals.entries == 0,
+            Ok(node) => node.is_none(),
+            Err(_) => false,
+        }),
+        _ => false,
+    }
 }
 
 fn node_at(root: &Content, path: &Path, reader: &Reader<'_>) -> Result<Option<Node>> {

@@ -256,7 +256,19 @@ impl<'p> Scan<'p> {
             Item::File { .. } | Item::Symlink { .. } => (false, true),
             _ => (false, false),
         };
-        let error = match self.profile.admit(self.walk.path(), item) {
+        let hidden = match &item {
+            Item::Enter { dir, .. } if self.is_save && !self.walk.path().is_empty() => {
+                dir.is_empty_mount()
+            }
+            _ => false,
+        };
+        let admitted = match hidden {
+            true => Err(hidden_by_mount(
+                &self.given.join(OsStr::from_bytes(self.walk.path())),
+            )),
+            false => self.profile.admit(self.walk.path(), item),
+        };
+        let error = match admitted {
             Err(error) if self.is_save && (is_leaf || is_dir) => error,
             admitted => return admitted,
         };
@@ -454,6 +466,11 @@ fn not_there(source: &Path, error: std::io::Error) -> Error {
         source.display()
     ))
     .hint(Remedy::PathThenRef)
+}
+
+fn hidden_by_mount(path: &Path) -> Error {
+    let path = path.display();
+    Error::conflict(format!("{path}: an empty file system is mounted there")).hint(Remedy::Unmount)
 }
 
 fn lost() -> Error {

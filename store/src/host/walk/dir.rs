@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
 use super::Stat;
 use crate::error::{Error, Result};
+use crate::host::disk;
 
 /// An open directory. Files that are opened through it are in it, wherever it was moved meanwhile.
 #[derive(Debug)]
@@ -50,6 +51,14 @@ impl Dir {
     /// The path by which the walk reached it, for messages.
     pub fn path(&self) -> PathBuf {
         self.trail.path()
+    }
+
+    /// Whether another file system is mounted here, with nothing in it. Not known before Linux 5.8.
+    pub(crate) fn is_empty_mount(&self) -> bool {
+        let found = fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::empty());
+        let is_mount =
+            found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
+        is_mount && disk::is_empty(&self.fd)
     }
 
     /// The path of `name` in it, for messages.
