@@ -309,11 +309,21 @@ fn a_command_that_moves_its_cache_is_told_where_it_is() {
     let told = env.store(run(&[], script));
     assert_eq!(told.code, Some(3), "{told}");
     let (from, to) = (env.path("elsewhere"), env.path("base/project"));
-    let way = format!("`mv {} {}`", from.display(), to.display());
+    let way = format!("`mv -T {} {}`", from.display(), to.display());
     assert!(told.stderr.contains(&way), "{told}");
-    fs::rename(from, to).unwrap();
+    fs::rename(&from, &to).unwrap();
     env.ok(["save", "--pending"]);
     assert_eq!(newest(&env, REF), ["a=a", "b=b"]);
+    // The same if there is another directory in its place.
+    let script = "echo c > $STORE_PROJECT_CACHE_DIR/c; mv $STORE_PROJECT_CACHE_DIR elsewhere; mkdir $STORE_PROJECT_CACHE_DIR";
+    let told = env.store(run(&[], script));
+    assert_ne!(told.code, Some(0), "{told}");
+    assert!(told.stderr.contains(&way), "{told}");
+    assert!(told.stderr.contains("move away what is in"), "{told}");
+    // A run in between says what is missing.
+    fs::remove_dir(&to).unwrap();
+    let told = env.store(run(&[], "true"));
+    assert!(told.stderr.contains("is not here any more"), "{told}");
 }
 
 #[test]

@@ -163,10 +163,17 @@ impl Cache {
         job: &str,
         context: &Context,
     ) -> Result<()> {
+        let was_there = self.dir.exists();
         self.make_dir()?;
         let url = context.store_url()?;
         let unsaved = Pending::new(config::state_dir(), &self.dir, (&url, Some(&self.name)));
         let left = unsaved.as_ref().and_then(Pending::written);
+        if left.is_some() && !was_there {
+            context.out.warning(format_args!(
+                "warning: {}: what an earlier run left here was not saved, and is not here any more",
+                self.dir.display()
+            ));
+        }
         let id = reader.store().format().id;
         self.store = Some(id);
         let unsaved = unsaved.map(|unsaved| unsaved.only_to(Some(id.to_string())));

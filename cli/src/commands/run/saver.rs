@@ -1,5 +1,6 @@
 //! The saves of a run: periodic ones on a thread of their own, and the last one after the command has ended.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -195,19 +196,25 @@ impl<'s> Saver<'s> {
     /// Says what becomes of a cache that is not saved.
     fn not_saved(&self, error: Error, at: usize, cache: &Cache) -> Error {
         let (dir, name) = (cache.dir.display(), &cache.name);
-        if cache.dir.exists() {
+        let is_there = cache.dir.exists();
+        let followed = self.followed.get(at).and_then(Option::as_ref);
+        let place = followed.and_then(Followed::place);
+        let is_moved = |place: &PathBuf| cache.dir.canonicalize().ok().as_ref() != Some(place);
+        if let Some(place) = place.filter(is_moved) {
+            let [from, to] = [&place, &cache.dir].map(|dir| names::quoted(&dir.to_string_lossy()));
+            let first = match is_there {
+                true => format!("move away what is in {to} now, then "),
+                false => String::new(),
+            };
+            return error.within(format!("{name}: not saved")).hint(format!(
+                "the command moved its cache: {first}`mv -T {from} {to}` takes it back, and `store save --pending` saves it; \
+                 before the next run there"
+            ));
+        }
+        if is_there {
             return not_saved(error, cache);
         }
         let error = error.within(format!("{name}: not saved"));
-        let followed = self.followed.get(at).and_then(Option::as_ref);
-        if let Some(place) = followed.and_then(Followed::place) {
-            let (from, to) = (place.to_string_lossy(), cache.dir.to_string_lossy());
-            return error.hint(format!(
-                "the command moved its cache: `mv {} {}` takes it back, then `store save --pending` saves it",
-                names::quoted(&from),
-                names::quoted(&to)
-            ));
-        }
         if let Some(unsaved) = &cache.unsaved {
             unsaved.remove();
         }
