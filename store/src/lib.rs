@@ -128,7 +128,9 @@ pub use materialize::{
 };
 pub use merge::{Case, Clash, Counts};
 pub use pack::Portions;
-pub use profile::{Class, LinkOptions, ProfileChoice, ProfileOptions, credentials_in};
+pub use profile::{
+    Class, LinkOptions, ProfileChoice, ProfileOptions, credentials_at, credentials_in,
+};
 pub use progress::{Progress, Unwatched};
 pub use put::{
     Ancestor, Arriving, DeltaBase, Edit, EditReport, EditRequest, Entries, Onto, PutReport,

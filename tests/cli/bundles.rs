@@ -421,7 +421,7 @@ fn a_hint_about_a_ref_names_the_store_that_is_damaged() {
         for _ in 0..2 {
             let finished = env.store(&pull);
             assert_eq!(finished.code, Some(4), "{pull:?}: {finished}");
-            let at = "`store verify --store other`";
+            let at = "`store verify --store other --read-data`";
             assert!(finished.stderr.contains(at), "{pull:?}: {finished}");
             pull = vec![
                 "duplicate",

@@ -207,8 +207,20 @@ fn a_launcher_of_triton_that_is_cut_off_is_incomplete() {
             [1, 1],
             "{status}"
         );
+        // A kernel is such a file, too.
+        env.write(
+            format!("{dir}{}/kern.cubin", "C".repeat(52)),
+            &library[..library.len() / 2],
+        );
+        env.write(format!("{dir}{}/launcher.so", "C".repeat(52)), &library);
+        let status = cache(&env, profile, &["status", profile]);
+        assert_eq!(
+            counts(&status, ["complete", "incomplete"]),
+            [1, 2],
+            "{status}"
+        );
         let cleaned = cache(&env, profile, &["clean", profile, "--stale", "1ms"]);
-        assert_eq!(counts(&cleaned, ["removed"]), [1], "{cleaned}");
+        assert_eq!(counts(&cleaned, ["removed"]), [2], "{cleaned}");
         assert!(env.path(dir).join(&whole).exists());
     }
 }

@@ -10,6 +10,7 @@ mod cache_frames;
 mod cache_hosts;
 mod cache_lost;
 mod cache_profiles;
+mod cache_secrets;
 mod cache_strays;
 mod cache_workers;
 mod cat;

@@ -29,7 +29,7 @@ pub(crate) use self::follow::Follow;
 pub use self::follow::LinkOptions;
 use self::hf::Hf;
 pub(crate) use self::secrets::Secrets;
-pub use self::secrets::credentials_in;
+pub use self::secrets::{credentials_at, credentials_in};
 use crate::error::{Error, Result};
 use crate::host::walk::{Dir, Filter, Globs, Item, Stat};
 use crate::remedy::Note;

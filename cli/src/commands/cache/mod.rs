@@ -94,7 +94,8 @@ enum Verb {
     ///
     /// Any number of workers may push at once. If the ref has another entry under the same key, yours is kept out and
     /// named, and the exit code is 6. A store that may be read and not written to is a warning: no job fails for want of
-    /// that right. Host names are taken out of the files that the profile names.
+    /// that right. Host names are taken out of the files that the profile names. An entry with a file that looks like
+    /// credentials is kept out and named (6).
     Push {
         /// The cache, if it is not where the profile says, and the ref
         #[arg(value_name = "DIR|REF", required = true)]
@@ -103,6 +104,10 @@ enum Verb {
         /// Allow a push to the ref of a team, which more people read than those of the project
         #[arg(long)]
         public: bool,
+
+        /// Take files that match even if they seem to hold credentials; may be given several times
+        #[arg(long, value_name = "GLOB")]
+        allow_secret: Vec<String>,
 
         /// Do everything but write
         #[arg(long, short = 'n')]
@@ -298,6 +303,7 @@ fn verb(verb: &Verb, profile: &Profile, context: &Context) -> Result<()> {
         Verb::Push {
             what,
             public,
+            allow_secret,
             dry_run,
         } => {
             let (dir, name) = one_ref(what, profile)?;
@@ -305,8 +311,9 @@ fn verb(verb: &Verb, profile: &Profile, context: &Context) -> Result<()> {
                 public: *public,
                 dry_run: *dry_run,
                 is_unnamed: false,
+                allow_secret: allow_secret.clone(),
             };
-            unpushed::push_noted(&dir, &name, profile, how, context)
+            unpushed::push_noted(&dir, &name, profile, &how, context)
         }
         Verb::Clean {
             dir,

@@ -145,7 +145,13 @@ pub(super) fn look_for_lost(
     profile: &Profile,
 ) -> Result<usize> {
     let spec = format!("{name}@{}", stored.version).parse()?;
-    for path in check::lost(reader, &spec)? {
+    let mut lost = check::lost(reader, &spec)?;
+    if !lost.is_empty() {
+        // A collector may have moved what this state names.
+        let newest = Reader::new(reader.store())?;
+        lost = check::lost(&newest, &spec).unwrap_or(lost);
+    }
+    for path in lost {
         mark(&mut stored.entries, &path, profile)
             .map_err(|error| error.within(format!("{name}@{}", stored.version)))?;
     }
@@ -166,8 +172,11 @@ fn mark(entries: &mut Entries, path: &[u8], profile: &Profile) -> Result<()> {
     }
     match path.is_empty() || profile.may_lead_to(&all) {
         true => Err(Error::corrupt(format!(
-            "the directory {} is lost, so that its entries are not known",
-            names::shown(path)
+            "{} is lost, so that its entries are not known",
+            match path {
+                b"" => "the directory itself".to_owned(),
+                path => format!("the directory {}", names::shown(path)),
+            }
         ))
         .hint("run `store verify` to see what is hit")),
         false => Ok(()),

@@ -129,7 +129,7 @@ impl<'c> Compiles<'c> {
             .ok()?;
         let work = move || {
             let pushed = made.into_iter().map(|(profile, dir, (target, how))| {
-                let done = push::push(&store, (&dir, &target), &profile, how);
+                let done = push::push(&store, (&dir, &target), &profile, &how);
                 (dir, done)
             });
             pushed.collect()
@@ -263,9 +263,10 @@ impl One {
             public: how.public,
             dry_run: false,
             is_unnamed: how.is_shipped(),
+            allow_secret: Vec::new(),
         };
         if let Some(target) = &target {
-            push::check_public(target, public)?;
+            push::check_public(target, &public)?;
         }
         let pull = how.pull.iter().filter_map(|name| of.filled(name));
         Ok(Self {
@@ -292,7 +293,7 @@ impl One {
         let (target, how) = self.push.as_ref()?;
         let known = (Some(store.format().id.to_string()), context);
         let place = (&*self.dir, target);
-        Some(Unpushed::new(place, &self.profile, *how, known))
+        Some(Unpushed::new(place, &self.profile, how, known))
     }
 
     fn push_what_was_left(&self, store: &Store, context: &Context) -> Result<u64> {
@@ -303,7 +304,7 @@ impl One {
         if !left.is_some_and(|left| left.is_written()) || self.complete()?.is_empty() {
             return Ok(0);
         }
-        let report = push::push(store, (&self.dir, target), &self.profile, *how)?;
+        let report = push::push(store, (&self.dir, target), &self.profile, how)?;
         if report.pushed > 0 {
             context.out.note(format_args!(
                 "note: compile cache {}: {} of an earlier run pushed",
@@ -412,7 +413,7 @@ impl One {
         let store = all.open(&stop)?;
         let (dir, profile) = (&self.dir, &self.profile);
         std::thread::scope(|scope| {
-            let pushing = scope.spawn(|| push::push(&store, (dir, target), profile, *how));
+            let pushing = scope.spawn(|| push::push(&store, (dir, target), profile, how));
             while !pushing.is_finished() {
                 if is_asked() {
                     stop.store(true, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! `store cache push`: adds complete entries to a ref that has none with the same key.
 
+mod secrets;
 mod staged;
 mod told;
 
@@ -13,6 +14,7 @@ use store::{
     Unwatched, put,
 };
 
+use self::secrets::Secret;
 use self::staged::Staged;
 use super::entries::{Entries, Entry, Look, State};
 use super::of_ref::{self, Beside, Stored};
@@ -44,6 +46,9 @@ pub(super) struct PushReport {
     conflicts: Vec<Named>,
     /// Entries that are not complete here.
     refused: Vec<Refused>,
+    /// Files that seem to hold credentials: their entries are kept out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    secrets: Vec<Secret>,
     /// Files here that belong to no entry. `None` if they were not looked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) no_entry: Option<Strays>,
@@ -60,12 +65,14 @@ pub(super) struct PushReport {
 }
 
 /// How to push.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct How {
     pub(super) public: bool,
     pub(super) dry_run: bool,
     /// Nobody named the ref, so one with other content is left alone.
     pub(super) is_unnamed: bool,
+    /// Globs of files that are taken even if they seem to hold credentials.
+    pub(super) allow_secret: Vec<String>,
 }
 
 /// Pushes from a directory.
@@ -73,7 +80,7 @@ pub(super) fn push(
     store: &Store,
     (root, target): (&Path, &RefName),
     profile: &Profile,
-    how: How,
+    how: &How,
 ) -> Result<PushReport> {
     check_public(target, how)?;
     planted::check(root)?;
@@ -96,6 +103,7 @@ pub(super) fn push(
         healed: 0,
         conflicts: Vec::new(),
         refused: Vec::new(),
+        secrets: Vec::new(),
         no_entry: None,
         denied: None,
         is_noted: false,
@@ -109,6 +117,7 @@ pub(super) fn push(
     let mut new = report.choose(&here, (&stored, &beside), profile);
     of_dir::look_through(&mut new, root, profile, |_, _| true)?;
     new.retain(|path, entry| report.is_whole(path, entry, profile));
+    report.secrets = secrets::keep_out(&mut new, root, profile, &how.allow_secret)?;
     // An entry that is truncated in the ref is replaced by a complete one.
     of_ref::look_into(&mut stored, (&reader, Look::Whole), profile, |path, _| {
         new.contains_key(path)
@@ -147,7 +156,7 @@ pub(super) fn push(
 }
 
 /// Refuses a push to a team without `--public`: more people can read the team's refs than the project's.
-pub(super) fn check_public(target: &RefName, how: How) -> Result<()> {
+pub(super) fn check_public(target: &RefName, how: &How) -> Result<()> {
     if how.public || !target.as_str().starts_with("team/") {
         return Ok(());
     }
@@ -163,7 +172,7 @@ fn check_kind(
     stored: &Stored,
     (reader, target): (&Reader<'_>, &RefName),
     profile: &Profile,
-    how: How,
+    how: &How,
 ) -> Result<()> {
     if stored.has_any(profile) || (stored.is_empty && !how.is_unnamed) {
         return Ok(());
@@ -236,7 +245,7 @@ impl PushReport {
         store: &Store,
         staged: &Staged,
         (root, stored, profile): (&Path, &Entries, &Profile),
-        how: How,
+        how: &How,
     ) -> Result<()> {
         let mut request = PutRequest::new(staged.tree(), self.target.clone());
         request.onto = Onto::Insert;
@@ -322,7 +331,7 @@ fn known(staged: &Entries, stored: &Entries, profile: &Profile) -> u64 {
 pub(super) fn pushed(
     (root, target): (&Path, &RefName),
     profile: &Profile,
-    how: How,
+    how: &How,
     context: &Context,
 ) -> Result<PushReport> {
     let store = match how.dry_run {

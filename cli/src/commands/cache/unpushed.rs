@@ -25,7 +25,7 @@ impl Unpushed {
     pub(super) fn new(
         (dir, target): (&Path, &RefName),
         profile: &Profile,
-        how: How,
+        how: &How,
         (store, context): (Option<String>, &Context),
     ) -> Self {
         let of = OfCompiles {
@@ -132,7 +132,7 @@ pub(super) fn push_noted(
     root: &Path,
     target: &RefName,
     profile: &Profile,
-    how: How,
+    how: &How,
     context: &Context,
 ) -> Result<()> {
     push::check_public(target, how)?;
@@ -161,8 +161,9 @@ pub(crate) fn push(noted: Pending, of: &OfCompiles, is_dry: bool, context: &Cont
         public: of.public,
         dry_run: is_dry,
         is_unnamed: of.is_unnamed,
+        allow_secret: Vec::new(),
     };
-    let done = push::pushed((&dir, &target), &profile, how, context);
+    let done = push::pushed((&dir, &target), &profile, &how, context);
     let report = match is_dry {
         true => done?,
         false => Unpushed(Some(noted)).ended(&profile, done, context)?,

@@ -213,15 +213,7 @@ impl Search {
         if bytes.len() as u64 > TEXT_BYTES_MAX {
             return Ok(());
         }
-        let wide = wide::text(bytes);
-        let bytes = wide.as_deref().unwrap_or(bytes);
-        let head = bytes.get(..HEAD_BYTES).unwrap_or(bytes);
-        let is_text = !head.contains(&0);
-        let place = self.secrets.place(&self.path);
-        let place = place.filter(|place| (is_text || place.is_any()) && place.is_in(bytes));
-        let is_searched = is_text || bytes.len() <= BINARY_BYTES_MAX;
-        let issued = is_searched.then(|| issuers::find(bytes)).flatten();
-        let kind = issued.or(place.map(|place| place.kind));
+        let kind = kind_of(bytes, self.secrets.place(&self.path));
         kind.map_or(Ok(()), |kind| self.secrets.add(&self.path, kind))
     }
 }
@@ -257,6 +249,34 @@ fn glob(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
     let glob = Globs::escape(&text).replace(|c: char| is_unseen(c) || c == '\u{fffd}', "?");
     format!("/{glob}")
+}
+
+/// The kind of credentials that a file of these bytes holds, if there are any.
+fn kind_of(bytes: &[u8], place: Option<SecretPlace>) -> Option<&'static str> {
+    let wide = wide::text(bytes);
+    let bytes = wide.as_deref().unwrap_or(bytes);
+    let head = bytes.get(..HEAD_BYTES).unwrap_or(bytes);
+    let is_text = !head.contains(&0);
+    let place = place.filter(|place| (is_text || place.is_any()) && place.is_in(bytes));
+    let is_searched = is_text || bytes.len() <= BINARY_BYTES_MAX;
+    let issued = is_searched.then(|| issuers::find(bytes)).flatten();
+    issued.or(place.map(|place| place.kind))
+}
+
+/// The kind of credentials that the file at `path` seems to hold, by its name and its text, as a put finds them; none if
+/// it is too large to be searched.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn credentials_at(path: &Path) -> Result<Option<&'static str>> {
+    use std::io::Read;
+    let failed = |source| Error::io("read", path, source);
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    (file.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes)).map_err(failed)?;
+    let is_searched = bytes.len() as u64 <= TEXT_BYTES_MAX;
+    let place = places::of(path.as_os_str().as_encoded_bytes());
+    Ok(is_searched.then(|| kind_of(&bytes, place)).flatten())
 }
 
 /// The kind of credentials that a text holds, if there are any.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
-use store::{Error, Result};
+use store::{Error, Globs, Result};
 
 use super::PushReport;
 use crate::commands::cache::tell_refused;
@@ -28,6 +28,13 @@ impl PushReport {
             ));
         }
         tell_refused(&self.refused, context);
+        for secret in &self.secrets {
+            context.out.warning(format_args!(
+                "skipped: {}: looks like credentials: {}; its entry is kept out",
+                secret.file.shown(),
+                secret.kind
+            ));
+        }
         for conflict in &self.conflicts {
             context.out.warning(format_args!(
                 "conflict: {}: the ref has another one; it stays, and yours is kept out",
@@ -37,15 +44,23 @@ impl PushReport {
     }
 
     pub(in crate::commands::cache) fn outcome(&self) -> Result<()> {
-        match self.conflicts.len() as u64 {
-            0 => Ok(()),
-            count => Err(Error::partial(format!(
-                "{}: {} kept out",
-                self.target,
-                human::counted(count, "entry")
-            ))
-            .hint("see what is different with `store cache status`, or delete yours")),
-        }
+        let (conflicts, secrets) = (self.conflicts.len() as u64, self.secrets.len() as u64);
+        let hint = match (conflicts, self.secrets.first()) {
+            (0, None) => return Ok(()),
+            (_, Some(secret)) => format!(
+                "if it holds no credentials, `store cache push --allow-secret {}` takes it",
+                names::quoted(&Globs::escape(&secret.file.shown()))
+            ),
+            (_, None) => {
+                "see what is different with `store cache status`, or delete yours".to_owned()
+            }
+        };
+        Err(Error::partial(format!(
+            "{}: {} kept out",
+            self.target,
+            human::counted(conflicts + secrets, "entry")
+        ))
+        .hint(hint))
     }
 }
 
@@ -74,6 +89,10 @@ impl fmt::Display for PushReport {
         }
         for (word, count) in refused {
             write!(out, ", {} {word}", human::count(count))?;
+        }
+        if !self.secrets.is_empty() {
+            let count = human::count(self.secrets.len() as u64);
+            write!(out, ", {count} with credentials")?;
         }
         if !self.conflicts.is_empty() {
             write!(

@@ -1,0 +1,83 @@
+//! Entries of compile caches with files that look like credentials: they are kept out of refs, and named.
+
+use serde_json::Value;
+use support::{TestEnvironment, environment};
+
+use crate::run::run;
+
+const REF: &str = "project/llama/compiled";
+const TOKEN: &str = "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";
+
+/// The entries that the ref has.
+fn entries(env: &TestEnvironment, name: &str) -> Vec<String> {
+    let listed = env.store(["ls", name]);
+    let names = String::from_utf8(listed.stdout).unwrap();
+    names
+        .lines()
+        .map(|name| name.trim_end_matches('/').to_owned())
+        .collect()
+}
+
+fn kernel(env: &TestEnvironment, dir: &str, key: &str) -> String {
+    let key = key.repeat(52);
+    env.write(format!("{dir}/{key}/kern.json"), "{}");
+    env.write(
+        format!("{dir}/{key}/__grp__kern.json"),
+        format!(r#"{{"child_paths": {{"kern.json": "/x/{key}/kern.json"}}}}"#),
+    );
+    key
+}
+
+#[test]
+fn an_entry_with_credentials_is_kept_out_and_named() {
+    let env = environment!();
+    let clean = kernel(&env, "here", "A");
+    let tokens = kernel(&env, "here", "B");
+    let key = kernel(&env, "here", "C");
+    env.write(
+        format!("here/{tokens}/source.py"),
+        format!("key = '{TOKEN}'"),
+    );
+    let pem = format!(
+        "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
+        "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj".repeat(12)
+    );
+    env.write(format!("here/{key}/id"), pem);
+    let push = ["cache", "--profile", "triton", "push", "here", REF];
+    for _ in 0..2 {
+        let done = env.store(push);
+        assert_eq!(done.code, Some(6), "{done}");
+        let named = format!("{tokens}/source.py: looks like credentials");
+        assert!(done.stderr.contains(&named), "{done}");
+        assert!(done.stderr.contains(&format!("{key}/id: looks")), "{done}");
+        assert!(!done.stderr.contains(TOKEN), "{done}");
+        assert_eq!(entries(&env, REF), [clean.as_str()]);
+    }
+    let json = env.store([&push[..], &["--json"]].concat());
+    let told: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(told["secrets"].as_array().unwrap().len(), 2, "{told}");
+    // The way that the hint names.
+    let glob = format!("{tokens}/source.py");
+    let done = env.store([&push[..], &["--allow-secret", &glob]].concat());
+    assert_eq!(done.code, Some(6), "{done}");
+    assert_eq!(entries(&env, REF), [clean, tokens]);
+}
+
+#[test]
+fn a_run_pushes_no_entry_with_credentials() {
+    let env = environment!();
+    let script = format!(
+        "mkdir -p $TRITON_CACHE_DIR; cd $TRITON_CACHE_DIR; for name in D E; do k=$(printf \"$name%.0s\" $(seq 52)); mkdir $k; \
+         echo '{{}}' > $k/kern.json; echo '{{\"child_paths\": {{}}}}' > $k/__grp__kern.json; done; cd D*; echo {TOKEN} > source.py"
+    );
+    let done = env.store(run(&[], &script));
+    assert_eq!(done.code, Some(0), "{done}");
+    assert!(done.stderr.contains("looks like credentials"), "{done}");
+    let all = env.ok(["ls", "project/llama"]);
+    let refs = all
+        .split_whitespace()
+        .filter(|word| word.starts_with("project/llama/"));
+    let listed: String = refs.map(|name| env.ok(["ls", "-r", name])).collect();
+    assert!(listed.contains(&"E".repeat(52)), "{listed}");
+    assert!(!listed.contains(&"D".repeat(52)), "{listed}");
+}
