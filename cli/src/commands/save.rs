@@ -112,7 +112,8 @@ pub(crate) struct How {
 impl How {
     /// Whether a save from the list would do the same: the list stores only a directory and a ref.
     fn is_remembered(&self) -> bool {
-        self.base.is_none() && self.exclude.is_empty() && !self.allow_empty
+        let plain = [&self.exclude, &self.allow_secret];
+        self.base.is_none() && plain.iter().all(|globs| globs.is_empty()) && !self.allow_empty
     }
 
     /// Takes the job and its excluded files from an entry of the list.
@@ -174,7 +175,7 @@ pub(crate) fn save(
             if !how.is_remembered() {
                 return Err(error.hint(format!(
                     "{advice}{} is as it was; run this again {when}: the list of `store save --pending` \
-                     keeps neither --base nor --exclude nor --allow-empty",
+                     keeps neither --base nor --exclude nor --allow-empty nor --allow-secret",
                     dir.display()
                 )));
             }

@@ -7,13 +7,15 @@ use store::{Error, ErrorKind, Result};
 use crate::config;
 use crate::context::Context;
 use crate::host::pending::Pending;
+use crate::ui::names;
 
 /// The message about a directory of the list that is not there.
 pub(super) fn missing(dir: &Path) -> String {
+    let quoted = names::quoted(&dir.to_string_lossy());
     let dir = dir.display();
     format!(
         "{dir}: is not there, and stays on the list: its volume may not be mounted; if it was deleted for good, \
-         `store save --forget {dir}` takes it off the list"
+         `store save --forget {quoted}` takes it off the list"
     )
 }
 

@@ -45,8 +45,9 @@ impl SaveOutcome {
     /// The outcome of a save of `dir`.
     pub(super) fn of(dir: &Path, target: RefName, done: PutReport, elapsed: Duration) -> Self {
         let again = format!(
-            "store save {} {target}",
-            names::quoted(&dir.to_string_lossy())
+            "store save {} {}",
+            names::quoted(&dir.to_string_lossy()),
+            names::quoted(target.as_str())
         );
         Self {
             target,
