@@ -6,12 +6,12 @@
 //! reads, however long ago the server sent it.) Only what the system has in memory is read so. What comes from the disk
 //! anew is hashed, which is faster than the disk.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::{ReadWriteFlags, preadv2};
 use store::{ChunkId, Content, Steady};
@@ -22,6 +22,8 @@ use crate::serve::buffer::Buffer;
 const FILE_BYTES_MIN: u64 = 1 << 20;
 /// Maximum number of files; the one that was not asked for the longest is forgotten.
 const FILES_MAX: usize = 2048;
+/// Maximum number of files that are written back at once.
+const SOUGHT_MAX: usize = 4;
 /// Maximum number of separate parts of a file.
 const PARTS_MAX: usize = 32;
 
@@ -32,6 +34,8 @@ pub(super) struct Proven(Mutex<Files>);
 #[derive(Default)]
 struct Files {
     files: HashMap<Content, Proof>,
+    /// The files whose states are being found.
+    sought: HashSet<Content>,
     /// The number of calls so far.
     now: u64,
 }
@@ -70,16 +74,38 @@ impl Parts {
 }
 
 impl Proven {
-    /// The state of a pool file with this content, if its bytes are worth to be remembered. To be called before they
-    /// are read. A state that is not known yet has to wait for the disk.
-    fn state(&self, content: &Content, file: &File, may_wait: bool) -> Option<Steady> {
+    /// The state of a pool file with this content, if it is known. To be called before its bytes are read. If it is not
+    /// known, a thread finds it for those who read later: a large file takes long to be written back, and no client
+    /// waits for that.
+    fn state(self: &Arc<Self>, content: &Content, file: &File) -> Option<Steady> {
         if content.size < FILE_BYTES_MIN {
             return None;
         }
         let known = self.files().files.get(content).map(|proof| proof.state);
+        let known = known.filter(|state| state.is_of(file));
+        if known.is_none() {
+            self.find(content, file);
+        }
         known
-            .filter(|state| state.is_of(file))
-            .or_else(|| may_wait.then(|| Steady::of(file))?)
+    }
+
+    fn find(self: &Arc<Self>, content: &Content, file: &File) {
+        let Ok(file) = file.try_clone() else { return };
+        {
+            let mut files = self.files();
+            if files.sought.len() >= SOUGHT_MAX || !files.sought.insert(*content) {
+                return;
+            }
+        }
+        let (proven, content) = (Arc::clone(self), *content);
+        tokio::task::spawn_blocking(move || {
+            let state = Steady::of(&file);
+            let mut files = proven.files();
+            files.sought.remove(&content);
+            if let Some(state) = state {
+                files.proof(&content, state);
+            }
+        });
     }
 
     /// Remembers parts that were read and verified after the file was in this state.
@@ -88,16 +114,7 @@ impl Proven {
             return;
         }
         let mut files = self.files();
-        files.make_room(content);
-        let used = files.tick();
-        let proof = files.files.entry(*content).or_insert_with(|| Proof {
-            state,
-            parts: Parts::default(),
-            used,
-        });
-        if proof.state != state {
-            (proof.state, proof.parts) = (state, Parts::default());
-        }
+        let proof = files.proof(content, state);
         for part in parts.0 {
             proof.parts.add(part);
         }
@@ -156,6 +173,22 @@ impl Files {
         self.now
     }
 
+    /// What is known of a file in this state.
+    fn proof(&mut self, content: &Content, state: Steady) -> &mut Proof {
+        self.make_room(content);
+        let used = self.tick();
+        let new = || Proof {
+            state,
+            parts: Parts::default(),
+            used,
+        };
+        let proof = self.files.entry(*content).or_insert_with(new);
+        if proof.state != state {
+            *proof = new();
+        }
+        proof
+    }
+
     /// Forgets a file, if there is no room for another one.
     fn make_room(&mut self, content: &Content) {
         if self.files.len() < FILES_MAX || self.files.contains_key(content) {
@@ -179,18 +212,12 @@ pub(super) struct Near<'n> {
 }
 
 impl<'n> Near<'n> {
-    /// `may_wait` says whether its state may be asked for, which waits for the disk.
-    pub(super) fn new(
-        proven: &'n Proven,
-        content: &'n Content,
-        file: &'n File,
-        may_wait: bool,
-    ) -> Self {
+    pub(super) fn new(proven: &'n Arc<Proven>, content: &'n Content, file: &'n File) -> Self {
         Self {
             proven,
             content,
             file,
-            state: proven.state(content, file, may_wait),
+            state: proven.state(content, file),
             right: Parts::default(),
         }
     }

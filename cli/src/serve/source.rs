@@ -267,15 +267,13 @@ impl Source {
         let [buffers, _] = self.buffers.clone();
         let (pools, proven) = (Arc::clone(&self.pools), Arc::clone(&self.proven));
         block(move || {
-            // The first bytes do not wait for the disk.
-            let may_wait = pass.warm.0.get().is_some();
             let near = pass.warm.file(&pools, &content);
             let mut buffer = buffers.take(usize_of(last - at));
             let wanted = at..last.min(at.saturating_add(portion.wanted));
             let is_proven =
                 near.is_some_and(|file| proven.read(&content, file, &wanted, &mut buffer));
             if !is_proven {
-                let near = near.map(|file| Near::new(&proven, &content, file, may_wait));
+                let near = near.map(|file| Near::new(&proven, &content, file));
                 read_into(&mut buffer, &sight, near, &content, wanted, last)?;
             }
             Ok(share.with_buffer(buffer, buffers))
