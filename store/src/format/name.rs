@@ -374,10 +374,7 @@ mod tests {
                 "imagenet",
                 "expected team/ or project/ first, found \"imagenet\"",
             ),
-            (
-                "/project/a/b",
-                "expected team/ or project/ first, found \"\"",
-            ),
+            ("/project/a/b", "expected no `/` at its start"),
             ("team", "expected a name behind it, found none"),
             ("team/a", "expected a path behind the namespace, found none"),
             ("team/a/", "has an empty part: `//`, or `/` at its end"),
