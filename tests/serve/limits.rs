@@ -310,3 +310,29 @@ fn the_log_tells_of_each_request_and_keeps_secrets() {
         "{log}"
     );
 }
+
+/// Clients that take nothing keep what they were sent, and others go on with a little memory of their own.
+#[test]
+fn slow_clients_do_not_stop_others() {
+    let env = environment!();
+    let bytes = Random::new(9).bytes(8_000_000);
+    env.write("in/file.bin", &bytes);
+    env.ok(["put", "in", "project/demo/org/data"]);
+    let server = Server::start(&env, &["--memory", "16MiB"]);
+    let url = "/project/demo/org/data/resolve/main/file.bin";
+    let mut slow: Vec<_> = (0..200)
+        .map(|_| {
+            let mut connection = server.connect();
+            let request =
+                format!("GET {url} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            connection.send(request.as_bytes());
+            connection
+        })
+        .collect();
+    assert_eq!(slow[199].head().status, 200);
+    assert!(server.get(url).body == bytes);
+    // They were not cut off meanwhile.
+    let mut first = slow.swap_remove(0);
+    assert_eq!(first.head().status, 200);
+    assert!(first.rest() == bytes);
+}

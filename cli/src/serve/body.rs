@@ -13,7 +13,8 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use store::{Error, Result};
 
-use crate::serve::source::{Pass, Sight, Source};
+use crate::serve::pass::Pass;
+use crate::serve::source::{Sight, Source};
 use crate::serve::spool::Following;
 
 /// The body of an answer.

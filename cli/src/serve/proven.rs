@@ -12,6 +12,7 @@ use std::io::IoSliceMut;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::io::{ReadWriteFlags, preadv2};
 use store::{ChunkId, Content, Steady};
@@ -27,9 +28,21 @@ const SOUGHT_MAX: usize = 4;
 /// Maximum number of separate parts of a file.
 const PARTS_MAX: usize = 32;
 
+/// How long a part counts as verified. The system may drop it from memory and read it from the disk again, for whoever
+/// asks, and by then the disk may have other bytes.
+const AGE_MAX: Duration = Duration::from_secs(10);
+
 /// What is remembered.
-#[derive(Default)]
-pub(super) struct Proven(Mutex<Files>);
+pub(super) struct Proven {
+    files: Mutex<Files>,
+    age_max: Duration,
+}
+
+impl Default for Proven {
+    fn default() -> Self {
+        Self::until(AGE_MAX)
+    }
+}
 
 #[derive(Default)]
 struct Files {
@@ -44,6 +57,8 @@ struct Files {
 struct Proof {
     state: Steady,
     parts: Parts,
+    /// Before the first of them was read.
+    began: Instant,
     used: u64,
 }
 
@@ -74,6 +89,12 @@ impl Parts {
 }
 
 impl Proven {
+    /// Remembers parts for so long.
+    fn until(age_max: Duration) -> Self {
+        let files = Mutex::default();
+        Self { files, age_max }
+    }
+
     /// The state of a pool file with this content, if it is known. To be called before its bytes are read. If it is not
     /// known, a thread finds it for those who read later: a large file takes long to be written back, and no client
     /// waits for that.
@@ -115,9 +136,17 @@ impl Proven {
         }
         let mut files = self.files();
         let proof = files.proof(content, state);
+        if proof.began.elapsed() > self.age_max {
+            (proof.parts, proof.began) = (Parts::default(), Instant::now());
+        }
         for part in parts.0 {
             proof.parts.add(part);
         }
+    }
+
+    /// Forgets a file with a wrong byte: the next clients get what is hashed.
+    fn forget(&self, content: &Content) {
+        self.files().files.remove(content);
     }
 
     /// The end of the verified part that has the byte `at`.
@@ -159,11 +188,14 @@ impl Proven {
         let now = files.tick();
         let proof = files.files.get_mut(content)?;
         proof.used = now;
+        if proof.began.elapsed() > self.age_max {
+            return None;
+        }
         Some((proof.state, proof.parts.end(at)?))
     }
 
     fn files(&self) -> MutexGuard<'_, Files> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -180,6 +212,7 @@ impl Files {
         let new = || Proof {
             state,
             parts: Parts::default(),
+            began: Instant::now(),
             used,
         };
         let proof = self.files.entry(*content).or_insert_with(new);
@@ -209,6 +242,8 @@ pub(super) struct Near<'n> {
     /// Its state before anything was read.
     state: Option<Steady>,
     right: Parts,
+    /// Whether a chunk has other bytes, or cannot be read.
+    is_wrong: bool,
 }
 
 impl<'n> Near<'n> {
@@ -219,6 +254,7 @@ impl<'n> Near<'n> {
             file,
             state: proven.state(content, file),
             right: Parts::default(),
+            is_wrong: false,
         }
     }
 
@@ -229,13 +265,17 @@ impl<'n> Near<'n> {
             self.right
                 .add(start..start.saturating_add(into.len() as u64));
         }
+        self.is_wrong |= !is_right;
         is_right
     }
 }
 
 impl Drop for Near<'_> {
     fn drop(&mut self) {
-        if let Some(state) = self.state {
+        if self.is_wrong {
+            // The system may have read more of it from the disk meanwhile.
+            self.proven.forget(self.content);
+        } else if let Some(state) = self.state {
             let right = std::mem::take(&mut self.right);
             self.proven.add(self.content, self.file, state, right);
         }
@@ -244,7 +284,7 @@ impl Drop for Near<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
+    use std::time::UNIX_EPOCH;
 
     use super::*;
 
@@ -326,6 +366,27 @@ mod tests {
         assert_eq!(read(150..160), None);
         proven.add(&of, &file, state, parts(&[(200, 300)]));
         assert_eq!(proven.end(&of, 250), None);
+    }
+
+    #[test]
+    fn a_part_is_remembered_for_a_while_and_not_beside_a_wrong_one() {
+        let Some((file, state)) = steady() else {
+            return;
+        };
+        let of = content(0);
+        let proven = Arc::new(Proven::until(Duration::from_millis(500)));
+        let has = || proven.end(&of, 5).is_some();
+        proven.add(&of, &file, state, parts(&[(0, 100)]));
+        assert!(has());
+        let mut near = Near::new(&proven, &of, &file);
+        assert!(!near.read(&ChunkId::of(b"other"), 200, &mut [0; 10]));
+        drop(near);
+        assert!(!has());
+        proven.add(&of, &file, state, parts(&[(0, 100)]));
+        std::thread::sleep(Duration::from_millis(600));
+        assert!(!has());
+        proven.add(&of, &file, state, parts(&[(200, 300)]));
+        assert!(!has() && proven.end(&of, 250).is_some());
     }
 
     #[test]

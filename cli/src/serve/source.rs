@@ -5,53 +5,38 @@
 //! and verified like all others, since a job may write to a file that it shares with the pool. What was verified once is
 //! remembered (`proven`).
 
-use std::fs::File;
 use std::future::Future;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use store::{Content, Error, Pool, Reader, Result, Store};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::serve::ahead::{Ahead, Held, Refused, Room, STRETCH_BYTES, Stretch};
+use crate::serve::ahead::{Ahead, Refused, Room, STRETCH_BYTES, Stretch};
 use crate::serve::buffer::{Buffer, Buffers};
+use crate::serve::memory::{CHUNK_BYTES_MAX, Memory, PIECE_BYTES, Portion, Share};
+use crate::serve::pass::{Pass, Warm};
 use crate::serve::proven::{Near, Proven};
 
 /// The path of mirrors of upstream repos that are not public. Only pull-through looks there.
 pub(crate) const GATED: &str = ".gated/";
 /// The path of uploads that wait for their commit, below a namespace.
 pub(crate) const UPLOADS: &str = ".uploads/";
-/// The unit in which memory is counted.
-const UNIT_BYTES: u64 = 8 << 10;
-/// How much longer a piece may be if there is memory: it then ends with a chunk, so that no chunk is read twice.
-const CHUNK_BYTES_MAX: u64 = 256 << 10;
 
 /// How much of a file is read at once if that takes no thread: as much as the caches of a core hold until it is sent.
 const PART_BYTES: u64 = 256 << 10;
-/// How much is read at once otherwise.
-const PIECE_BYTES: u64 = 1 << 20;
-
-/// Maximum bytes that wait for clients, however much memory there is: more are not faster.
-const WAITING_BYTES_MAX: u64 = 16 << 20;
+/// How much of it each pass over a file has for itself, however much others keep from it.
+const OWN_BYTES: u64 = 16 << 10;
 
 /// How long a successful check of the store remains valid.
 const SEEN_TIME: Duration = Duration::from_secs(2);
 
 /// A stretch that is being read.
 type Reading = Pin<Box<dyn Future<Output = Result<Stretch, Refused>> + Send>>;
-
-/// How much of a file to read at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Portion {
-    wanted: u64,
-    /// How much longer the piece may be.
-    more: u64,
-}
 
 /// A reader at one state of the store.
 pub(crate) type Sight = Arc<Reader<'static>>;
@@ -73,95 +58,6 @@ pub(crate) struct Source {
     proven: Arc<Proven>,
     /// What is read ahead, if the store is far.
     ahead: Option<Ahead>,
-}
-
-/// The memory for bytes that wait to be sent.
-#[derive(Clone)]
-struct Memory {
-    left: Arc<Semaphore>,
-    units: u64,
-}
-
-/// What one pass over a file knows of it.
-#[derive(Clone)]
-pub(crate) struct Pass {
-    warm: Warm,
-    /// What is read ahead of it, if the store is far.
-    held: Option<Arc<Held>>,
-}
-
-/// The pool file of a content, searched once.
-#[derive(Clone, Default)]
-struct Warm(Arc<OnceLock<Option<File>>>);
-
-impl Warm {
-    fn file(&self, pools: &[Pool], content: &Content) -> Option<&File> {
-        let found = self.0.get_or_init(|| {
-            // An unreadable pool is skipped, since the store has the bytes too.
-            let mut files = pools
-                .iter()
-                .filter_map(|pool| pool.open_content(content).ok()?);
-            files.next()
-        });
-        found.as_ref()
-    }
-}
-
-/// A share of the memory for bytes that wait to be sent.
-pub(crate) struct Share(OwnedSemaphorePermit);
-
-impl Share {
-    /// Bytes that keep the share until they are sent.
-    pub(crate) fn with(self, bytes: Vec<u8>) -> Bytes {
-        Bytes::from_owner(Shared {
-            bytes,
-            _share: self.0,
-        })
-    }
-
-    /// The bytes in `buffer`, which keep the share until they are sent.
-    fn with_buffer(self, mut buffer: Buffer, buffers: Buffers) -> Bytes {
-        if buffer.is_mostly_empty() {
-            // Only the small part waits for the client; the buffer goes back.
-            let part = buffer.filled().to_vec();
-            buffers.give_back(&mut buffer);
-            return self.with(part);
-        }
-        Bytes::from_owner(Shared {
-            bytes: Lent { buffer, buffers },
-            _share: self.0,
-        })
-    }
-}
-
-/// Bytes that keep their share of the memory until they are sent.
-struct Shared<B> {
-    bytes: B,
-    _share: OwnedSemaphorePermit,
-}
-
-impl<B: AsRef<[u8]>> AsRef<[u8]> for Shared<B> {
-    fn as_ref(&self) -> &[u8] {
-        self.bytes.as_ref()
-    }
-}
-
-/// A buffer that is given back for reuse after it is sent.
-struct Lent {
-    buffer: Buffer,
-    buffers: Buffers,
-}
-
-impl AsRef<[u8]> for Lent {
-    fn as_ref(&self) -> &[u8] {
-        self.buffer.filled()
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        self.buffers.give_back(&mut self.buffer);
-    }
 }
 
 impl Source {
@@ -263,7 +159,10 @@ impl Source {
         }
         let portion = Portion::of(self.memory.units, self.memory.left());
         let last = end.min(at.saturating_add(portion.wanted + portion.more));
-        let share = self.share(last - at).await?;
+        let (share, last) = match self.memory.share_at_once(last - at) {
+            Some(share) => (share, last),
+            None => (pass.own().await?, end.min(at.saturating_add(OWN_BYTES))),
+        };
         let [buffers, _] = self.buffers.clone();
         let (pools, proven) = (Arc::clone(&self.pools), Arc::clone(&self.proven));
         block(move || {
@@ -295,7 +194,10 @@ impl Source {
         let wanted = portion.wanted.min(PART_BYTES);
         let last = self.proven.end(content, at)?.min(end);
         let last = last.min(at.saturating_add(wanted));
-        let share = self.memory.share_at_once(last - at)?;
+        let (share, last) = match self.memory.share_at_once(last - at) {
+            Some(share) => (share, last),
+            None => (pass.own_at_once()?, last.min(at.saturating_add(OWN_BYTES))),
+        };
         let [_, buffers] = self.buffers.clone();
         let mut buffer = buffers.take(usize_of(last - at));
         if !self.proven.read(content, file, &(at..last), &mut buffer) {
@@ -336,10 +238,7 @@ impl Source {
 
     /// Begins a pass over a file.
     pub(crate) fn pass(&self) -> Pass {
-        Pass {
-            warm: Warm::default(),
-            held: self.ahead.as_ref().map(Ahead::client),
-        }
+        Pass::new(self.ahead.as_ref().map(Ahead::client))
     }
 
     /// Waits for memory for this many bytes.
@@ -353,59 +252,6 @@ impl Source {
     /// Whether there is memory to read ahead.
     pub(crate) fn has_room(&self) -> bool {
         self.memory.left() * 2 > self.memory.units
-    }
-}
-
-impl Memory {
-    fn new(bytes: u64) -> Self {
-        let units = bytes.min(WAITING_BYTES_MAX) / UNIT_BYTES;
-        let units = units.max(16);
-        Self {
-            left: Arc::new(Semaphore::new(usize::try_from(units).unwrap_or(16))),
-            units,
-        }
-    }
-
-    fn left(&self) -> u64 {
-        self.left.available_permits() as u64
-    }
-
-    async fn share(&self, bytes: u64) -> Result<Share> {
-        let units = bytes.div_ceil(UNIT_BYTES).min(self.units);
-        let units = u32::try_from(units).unwrap_or(u32::MAX);
-        let share = Arc::clone(&self.left).acquire_many_owned(units).await;
-        let share = share.map_err(|_| Error::interrupted("the server stops"))?;
-        Ok(Share(share))
-    }
-
-    /// The same, as long as half of the memory is left after it. Does not wait.
-    fn share_now(&self, bytes: u64) -> Option<Share> {
-        let units = bytes.div_ceil(UNIT_BYTES);
-        if self.left() < units + self.units / 2 {
-            return None;
-        }
-        self.share_at_once(bytes)
-    }
-
-    /// The same, if there is enough. Does not wait.
-    fn share_at_once(&self, bytes: u64) -> Option<Share> {
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).ok()?;
-        let share = Arc::clone(&self.left).try_acquire_many_owned(units);
-        Some(Share(share.ok()?))
-    }
-}
-
-impl Portion {
-    /// The portion shrinks with the memory that is left, so that slow clients do not take it from others.
-    fn of(units: u64, left: u64) -> Self {
-        let is_left = |part: u64| left * part > units;
-        let (wanted, more) = match () {
-            () if is_left(2) => (PIECE_BYTES, CHUNK_BYTES_MAX),
-            () if is_left(4) => (CHUNK_BYTES_MAX, CHUNK_BYTES_MAX),
-            () if is_left(8) => (8 * UNIT_BYTES, 0),
-            () => (UNIT_BYTES, 0),
-        };
-        Self { wanted, more }
     }
 }
 
@@ -479,17 +325,4 @@ fn read_into(
 
 fn usize_of(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn portions_follow_the_memory_that_is_left() {
-        let wanted = |left| Portion::of(4096, left).wanted;
-        let expected = [1 << 20, CHUNK_BYTES_MAX, 64 << 10, UNIT_BYTES, UNIT_BYTES];
-        assert_eq!([4096, 2048, 1024, 512, 0].map(wanted), expected);
-        assert_eq!(Portion::of(4096, 0).more, 0);
-    }
 }
