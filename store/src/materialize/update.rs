@@ -184,6 +184,8 @@ impl Task<'_> {
         let mut mark = self.mark(destination, (root, b"."))?;
         mark.tree = tree_of(&self.found.node);
         mark.record = Some(self.pool.write_record(destination, &nothing)?);
+        // The mark is first: a directory that names a record nobody knows is saved by no run.
+        self.pool.write_mark(&mark)?;
         mark.stamp(root);
         self.pool.write_mark(&mark)?;
         Ok(mark)
