@@ -1,13 +1,11 @@
 //! Files that are written through a mapping. Their times do not show a store to a page that is already dirty. A put
 //! after each change must still see the new bytes, on file systems that write back and on one that never does.
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use store::host::stat_cache::SETTLED_SECS;
-use support::{TestEnvironment, environment};
+use support::{Script, TestEnvironment, environment};
 
 use crate::mounts::Mount;
 
@@ -31,50 +29,6 @@ for line in sys.stdin:
 const REF: &str = "project/demo/mapped";
 /// A small file, which one worker reads whole after the other small files, and a large file, which is read in blocks.
 const FILES: [(&str, usize); 2] = [("b-small", 8192), ("large", 3 << 20)];
-
-/// A process with mappings of the files.
-struct Writer {
-    process: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Writer {
-    fn new(dir: &Path) -> Self {
-        let mut process = Command::new("python3")
-            .args(["-c", WRITER])
-            .args(FILES.map(|(name, _)| dir.join(name)))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let input = process.stdin.take().unwrap();
-        let output = BufReader::new(process.stdout.take().unwrap());
-        let mut writer = Self {
-            process,
-            input,
-            output,
-        };
-        writer.expect("mapped");
-        writer
-    }
-
-    fn tell(&mut self, line: &str) {
-        writeln!(self.input, "{line}").unwrap();
-        self.expect(line);
-    }
-
-    fn expect(&mut self, line: &str) {
-        let mut said = String::new();
-        self.output.read_line(&mut said).unwrap();
-        assert_eq!(said.trim(), line);
-    }
-
-    fn end(mut self) {
-        drop(self.input);
-        assert!(self.process.wait().unwrap().success());
-    }
-}
 
 /// Waits until earlier writes have settled.
 fn settle() {
@@ -120,7 +74,8 @@ fn each_put_beside(place: &Path, is_remembered: bool, others: u64) {
     for (name, len) in FILES {
         std::fs::write(dir.join(name), vec![b'0'; len]).unwrap();
     }
-    let mut writer = Writer::new(&dir);
+    let files = FILES.map(|(name, _)| dir.join(name));
+    let mut writer = Script::start(WRITER, files, "mapped");
     writer.tell("1");
     settle();
     put(&env, &dir);

@@ -146,10 +146,7 @@ fn of_a_file_of_the_pool_only_what_is_right_is_sent() {
     std::os::unix::fs::PermissionsExt::set_mode(&mut of_others, 0o444);
     fs::set_permissions(&shared, of_others).unwrap();
     let server = Server::start(&env, &[]);
-    let mut connection = server.connect();
-    connection.send(
-        format!("GET {url} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes(),
-    );
+    let mut connection = server.begin(url);
     let got = connection.rest();
     assert!(
         got.len() < bytes.len()

@@ -320,15 +320,7 @@ fn slow_clients_do_not_stop_others() {
     env.ok(["put", "in", "project/demo/org/data"]);
     let server = Server::start(&env, &["--memory", "16MiB"]);
     let url = "/project/demo/org/data/resolve/main/file.bin";
-    let mut slow: Vec<_> = (0..200)
-        .map(|_| {
-            let mut connection = server.connect();
-            let request =
-                format!("GET {url} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-            connection.send(request.as_bytes());
-            connection
-        })
-        .collect();
+    let mut slow: Vec<_> = (0..200).map(|_| server.begin(url)).collect();
     assert_eq!(slow[199].head().status, 200);
     assert!(server.get(url).body == bytes);
     // They were not cut off meanwhile.

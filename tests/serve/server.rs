@@ -78,6 +78,15 @@ impl Server {
         Connection::open(&self.address)
     }
 
+    /// Asks for a file on a new connection, and reads nothing yet.
+    pub(crate) fn begin(&self, path: &str) -> Connection {
+        let mut connection = self.connect();
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        connection.send(request.as_bytes());
+        connection
+    }
+
     /// Sends one request on a new connection.
     pub(crate) fn ask(&self, request: &str) -> Answer {
         self.connect().ask(request)

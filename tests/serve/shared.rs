@@ -1,13 +1,11 @@
 //! A job writes to files that it shares with the pool, after a server has verified and sent them: their wrong bytes are
 //! never sent.
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use store::host::stat_cache::SETTLED_SECS;
-use support::{Random, TestEnvironment, environment};
+use support::{Random, Script, TestEnvironment, environment};
 
 use crate::server::{Connection, Server};
 
@@ -51,52 +49,11 @@ const WAYS: [(&str, &str); 7] = [
     ("", "cut back"),
 ];
 
-/// A process that writes to a file.
-struct Job {
-    process: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Job {
-    fn of(path: &Path) -> Self {
-        let mut process = Command::new("python3")
-            .args(["-c", JOB])
-            .arg(path)
-            .args([AT, BYTES].map(|number| number.to_string()))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let input = process.stdin.take().unwrap();
-        let output = BufReader::new(process.stdout.take().unwrap());
-        let mut job = Self {
-            process,
-            input,
-            output,
-        };
-        job.expect("open");
-        job
-    }
-
-    fn does(&mut self, words: &str) {
-        writeln!(self.input, "{words}").unwrap();
-        self.expect(words);
-    }
-
-    fn expect(&mut self, words: &str) {
-        let mut said = String::new();
-        self.output.read_line(&mut said).unwrap();
-        assert_eq!(said.trim(), words);
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _gone = self.process.kill();
-        let _waited = self.process.wait();
-    }
+/// A job that writes to the file at `path`.
+fn job(path: &Path) -> Script {
+    let numbers = [AT, BYTES].map(|number| number.to_string());
+    let arguments = std::iter::once(path.as_os_str().to_owned()).chain(numbers.map(Into::into));
+    Script::start(JOB, arguments, "open")
 }
 
 /// A server that has sent a file for each of [`WAYS`] three times, and the jobs that share them.
@@ -104,7 +61,7 @@ struct Shared {
     env: TestEnvironment,
     server: Server,
     bytes: Vec<u8>,
-    jobs: Vec<Job>,
+    jobs: Vec<Script>,
 }
 
 fn url(number: usize) -> String {
@@ -128,8 +85,8 @@ impl Shared {
         env.ok(["put", "in", "project/demo/org/data"]);
         env.ok(["materialize", "project/demo/org/data", "out"]);
         let jobs = WAYS.iter().enumerate().map(|(number, (before, _))| {
-            let mut job = Job::of(&env.path(format!("out/{number}.bin")));
-            job.does(before);
+            let mut job = job(&env.path(format!("out/{number}.bin")));
+            job.tell(before);
             job
         });
         let jobs = jobs.collect();
@@ -152,12 +109,7 @@ impl Shared {
 
     /// A client of this file that has read a part of it.
     fn slow(&self, number: usize) -> Connection {
-        let mut connection = self.server.connect();
-        let request = format!(
-            "GET {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-            url(number)
-        );
-        connection.send(request.as_bytes());
+        let mut connection = self.server.begin(&url(number));
         let head = connection.head();
         assert_eq!(head.status, 200);
         let mut first = vec![0; 100_001];
@@ -172,7 +124,7 @@ fn whoever_asks_gets_what_is_in_the_store() {
     let mut shared = Shared::new();
     for (number, (_, after)) in WAYS.iter().enumerate() {
         let mut slow = shared.slow(number);
-        shared.jobs[number].does(after);
+        shared.jobs[number].tell(after);
         assert!(slow.rest() == shared.bytes[100_000..], "{after}: slow");
         let got = shared.server.get(&url(number)).body;
         assert!(got[1..] == shared.bytes, "{after}");
@@ -186,7 +138,7 @@ fn what_only_the_pool_had_breaks_off() {
     std::fs::remove_dir_all(packs).unwrap();
     for (number, (_, after)) in WAYS.iter().enumerate() {
         let mut slow = shared.slow(number);
-        shared.jobs[number].does(after);
+        shared.jobs[number].tell(after);
         let rest = slow.rest();
         let expected = &shared.bytes[100_000..];
         assert!(

@@ -12,6 +12,7 @@ mod environment;
 pub mod hub;
 pub mod proxy;
 mod random;
+mod script;
 pub mod servers;
 pub mod trees;
 
@@ -19,3 +20,4 @@ pub use compare::{Seen, assert_same_but_file_times, assert_same_tree, seen};
 pub use effort::effort;
 pub use environment::{Finished, TestEnvironment, settings, under, with_mounts};
 pub use random::Random;
+pub use script::Script;

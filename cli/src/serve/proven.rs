@@ -57,7 +57,7 @@ struct Files {
 struct Proof {
     state: Steady,
     parts: Parts,
-    /// Before the first of them was read.
+    /// When the first of them was remembered, or before.
     began: Instant,
     used: u64,
 }

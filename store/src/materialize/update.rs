@@ -131,7 +131,11 @@ impl Task<'_> {
                 self.pool.write_mark(&mark)
             })?;
         }
-        if !is_made && let Some(notes) = self.store.notes(None, destination) {
+        // A stamp tells that they no longer count.
+        if !is_made
+            && mark.stamp.is_none()
+            && let Some(notes) = self.store.notes(None, destination)
+        {
             notes.forget(&self.request.spec.name);
         }
         if !is_same || compared.has_read {

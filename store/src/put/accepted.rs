@@ -13,20 +13,32 @@ use crate::host::pool::content_of;
 use crate::read::Reader;
 use crate::remedy::Remedy;
 
-/// Whether a path below `source` was left out, and need not be named: one of the trees `roots` has the same there, or has
-/// nothing where a mount hides what there was.
-pub(super) fn is_accepted(
-    (path, error): &(PathBuf, Error),
+/// Takes off the list what need not be named: one of the trees `roots` has the same there, or has nothing where a mount
+/// hides what there was.
+pub(super) fn forgive(
+    skipped: &mut Vec<(PathBuf, Error)>,
     source: &Path,
     roots: &[&Content],
     reader: &Reader<'_>,
-) -> bool {
+) {
+    if skipped.is_empty() {
+        return;
+    }
     let canonical = source.canonicalize().unwrap_or_default();
     let places = [source, &canonical];
-    let mut below = places.iter().map(|place| path.strip_prefix(place));
-    let Some(below) = below.find_map(std::result::Result::ok) else {
-        return false;
-    };
+    skipped.retain(|one| {
+        let mut below = places.iter().map(|place| one.0.strip_prefix(place));
+        let below = below.find_map(std::result::Result::ok);
+        !below.is_some_and(|below| is_accepted(one, below, roots, reader))
+    });
+}
+
+fn is_accepted(
+    (path, error): &(PathBuf, Error),
+    below: &Path,
+    roots: &[&Content],
+    reader: &Reader<'_>,
+) -> bool {
     // What cannot be read or compared stays on the list.
     let mut nodes = roots.iter().map(|root| node_at(root, below, reader));
     match error.remedy() {

@@ -3,7 +3,7 @@
 //! The bytes are stored before that. If another commit was faster, only metadata is merged again, with that commit's
 //! version: the entry is added to exactly the version that was merged.
 
-use super::accepted::is_accepted;
+use super::accepted::forgive;
 use super::ancestor::Base;
 use super::messages::Built;
 use super::publish::{PutSession, refused_room};
@@ -102,7 +102,7 @@ impl PutSession<'_> {
         let mut report = std::mem::take(&mut built.report);
         let source = &self.request().source;
         let roots: Vec<_> = base.root.iter().chain([outcome.root.content()]).collect();
-        (report.skipped).retain(|skipped| !is_accepted(skipped, source, &roots, reader));
+        forgive(&mut report.skipped, source, &roots, reader);
         (report.new_bytes, report.stored_bytes) = self.written_bytes();
         report.unchanged =
             version.is_some() && version == newest.as_ref().map(|(number, _)| *number);
