@@ -23,7 +23,7 @@ use crate::config::layouts::Layout;
 use crate::connect::Profile;
 use crate::host::files;
 use crate::ui::human::{Life, Percent, Span, Versions};
-use crate::ui::{home, remedy, suggest};
+use crate::ui::{home, names, remedy, suggest};
 
 /// The content of `config.toml`.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
@@ -185,7 +185,8 @@ impl Config {
         let near = suggest::nearest(name, self.cluster.keys().map(Label::as_str));
         let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
         Error::not_found(format!("{name}: no such cluster")).hint(format!(
-            "{near}list them with `store cluster ls`, or say where it is with `store cluster add {name} URL`"
+            "{near}list them with `store cluster ls`, or say where it is with `store cluster add {} URL`",
+            names::quoted(name)
         ))
     }
 

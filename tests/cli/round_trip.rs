@@ -279,7 +279,6 @@ fn what_this_program_writes_stays_out_of_a_home_that_is_put() {
     --- stderr
     note: .local/share/store: left out, since this program itself writes there
     note: .cache/store: left out, since this program itself writes there
-    note: only their owner can read these, so this version comes out for its user alone: .cache; --readable lets others read it
     ");
     env.ok(["get", REF, "out"]);
     let names: Vec<_> = support::seen(&env.path("out")).into_keys().collect();

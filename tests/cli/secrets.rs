@@ -230,6 +230,37 @@ fn what_a_link_leads_to_in_a_private_tree_stays_private() {
 }
 
 #[test]
+fn a_closed_directory_of_which_all_is_left_out_closes_nothing() {
+    let env = environment!();
+    env.write("in/open", "text");
+    env.write("in/.aws/deep/credentials", "text");
+    for dir in ["in/.aws", "in/.aws/deep"] {
+        set_mode(&env.path(dir), 0o700);
+    }
+    let is_private = |name: &str| env.ok(["history", name]).contains("private");
+    env.ok([
+        "put",
+        "in",
+        "project/demo/a",
+        "--exclude",
+        "credentials",
+        "--allow-secrets",
+    ]);
+    assert!(!is_private("project/demo/a"));
+    // The files themselves are open, and only the directory above hides them.
+    let finished = env.store(["put", "in", "project/demo/b", "--allow-secrets"]);
+    assert!(
+        finished.stderr.contains("its user alone: .aws, .aws/deep;"),
+        "{finished}"
+    );
+    assert!(is_private("project/demo/b"));
+    std::fs::remove_file(env.path("in/.aws/deep/credentials")).unwrap();
+    std::os::unix::fs::symlink("../../open", env.path("in/.aws/deep/link")).unwrap();
+    env.ok(["put", "in", "project/demo/c", "--allow-secrets"]);
+    assert!(is_private("project/demo/c"));
+}
+
+#[test]
 fn what_only_its_owner_could_read_comes_out_for_one_person_alone() {
     let env = environment!();
     set_mode(&env.root(), 0o755);

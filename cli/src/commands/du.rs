@@ -54,13 +54,13 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
 fn namespace(text: &OsString) -> Result<Namespace> {
     match names::target(text)? {
         Target::Namespace(namespace) => Ok(namespace),
-        Target::Ref(spec) => {
-            Err(
-                Error::invalid(format!("{spec}: expected a namespace, like project/NAME")).hint(
-                    format!("`store summarize {}` shows what a ref takes", spec.name),
-                ),
-            )
-        }
+        Target::Ref(spec) => Err(Error::invalid(format!(
+            "{spec}: expected a namespace, like project/NAME"
+        ))
+        .hint(format!(
+            "`store summarize {}` shows what a ref takes",
+            names::quoted(&spec.name)
+        ))),
     }
 }
 

@@ -221,8 +221,9 @@ fn check_dir(dir: &Path, args: &Args) -> Result<()> {
         "{shown}: is a checkpoint itself, expected the directory that has checkpoints in it"
     ))
     .hint(format!(
-        "watch {above}; `store put {shown} {}` puts this one alone; if its parts are checkpoints, --done names the file that each of them has",
-        names::shown(args.target.as_encoded_bytes())
+        "watch {above}; `store put {} {}` puts this one alone; if its parts are checkpoints, --done names the file that each of them has",
+        names::quoted(&shown),
+        names::quoted(&names::shown(args.target.as_encoded_bytes()))
     )))
 }
 

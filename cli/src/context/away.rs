@@ -8,6 +8,7 @@ use super::Context;
 use crate::config;
 use crate::config::clusters;
 use crate::host::stores;
+use crate::ui::names::quoted;
 
 /// Ends the message of an error about a missing store, in the engine and in this command.
 const NO_STORE: &str = ": there is no store";
@@ -22,7 +23,7 @@ pub(super) fn no_store(url: &str, embedded: bool) -> Error {
             "the first `store put` makes it; another one is named with --store or $STORE_URL",
         );
     }
-    error.hint(format!("make one there with `store init {url}`"))
+    error.hint(format!("make one there with `store init {}`", quoted(url)))
 }
 
 impl Context {
@@ -73,7 +74,8 @@ impl Context {
             self.config.store.as_deref() == Some(url) || clusters.any(|cluster| cluster.url == url);
         is_configured.then(|| {
             Error::not_found(format!("{shown}{NO_STORE}")).hint(format!(
-                "the configuration names it: if it was made before, restore it or mount its file system; if not, make it with `store init {shown}`"
+                "the configuration names it: if it was made before, restore it or mount its file system; if not, make it with `store init {}`",
+                quoted(&shown)
             ))
         })
     }

@@ -31,11 +31,13 @@ pub(crate) fn hint(error: Error, context: &Context) -> Error {
     match having(&name, false, context).having.as_slice() {
         [] => error,
         [cluster] => error.hint(format!(
-            "cluster {cluster} has it: `store pull {cluster} {name}`, or name it with --store {cluster}"
+            "cluster {cluster} has it: `store pull {cluster} {}`, or name it with --store {cluster}",
+            quoted(&name)
         )),
         several => error.hint(format!(
-            "clusters {} have it: `store pull CLUSTER {name}`, or name one with --store CLUSTER",
-            several.join(", ")
+            "clusters {} have it: `store pull CLUSTER {}`, or name one with --store CLUSTER",
+            several.join(", "),
+            quoted(&name)
         )),
     }
 }
@@ -190,13 +192,15 @@ pub(crate) fn where_it_is(name: &RefName, context: &Context) -> String {
             "no cluster has it; without --require-local the first run makes it".to_owned()
         }
         ([], false) => format!(
-            "no cluster that answered has it{silent}: `store where {name}` waits for all of them; without --require-local the \
-             first run makes it"
+            "no cluster that answered has it{silent}: `store where {}` waits for all of them; without --require-local the \
+             first run makes it",
+            quoted(name)
         ),
         (having, _) => format!(
-            "{} has it: run there, `store pull {} {name}`, or give --fallback{silent}",
+            "{} has it: run there, `store pull {} {}`, or give --fallback{silent}",
             having.join(", "),
-            having.first().map_or("", String::as_str)
+            having.first().map_or("", String::as_str),
+            quoted(name)
         ),
     }
 }

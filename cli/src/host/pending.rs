@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use store::{Error, RefName, Result, Store};
 
+use crate::ui::names::quoted;
+
 /// The directory of these files, below the state directory.
 const DIR: &str = "pending";
 /// The directory of those that were saved, as far as saves of them leave something out.
@@ -206,12 +208,13 @@ impl Pending {
             return Ok(());
         };
         let (dir, place) = (self.path.display(), &self.store);
-        let target = self.target.as_deref().unwrap_or("REF");
+        let target = quoted(self.target.as_deref().unwrap_or("REF"));
+        let (from, to) = (quoted(&dir), quoted(place));
         let otherwise = match &self.compiles {
-            None => format!("`store save {dir} {target} --base 0 --store {place}` saves it"),
+            None => format!("`store save {from} {target} --base 0 --store {to}` saves it"),
             Some(OfCompiles { profile, .. }) => {
                 format!(
-                    "`store cache --profile {profile} push {dir} {target} --store {place}` pushes it"
+                    "`store cache --profile {profile} push {from} {target} --store {to}` pushes it"
                 )
             }
         };

@@ -184,11 +184,12 @@ pub(crate) fn id(id: Option<&store::Id>) -> String {
     id.map_or_else(String::new, |id| format!(" (@{})", id.clone().short()))
 }
 
-/// Quotes a word for a shell, if necessary.
-pub(crate) fn quoted(word: &str) -> String {
+/// Quotes a word, like a ref or a path, for a shell, if necessary.
+pub(crate) fn quoted(word: &(impl ToString + ?Sized)) -> String {
+    let word = word.to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@+~".contains(c);
     match word.chars().all(is_plain) {
-        true => word.to_owned(),
+        true => word,
         false => format!("'{}'", word.replace('\'', "'\\''")),
     }
 }

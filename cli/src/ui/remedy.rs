@@ -267,14 +267,19 @@ fn listings(remedy: &Remedy) -> Option<String> {
     Some(match remedy {
         Remedy::Undo { what } => {
             let others = match what.split_once('@') {
-                Some((name, _)) => format!("; `store history {name}` lists the others"),
+                Some((name, _)) => {
+                    format!("; `store history {}` lists the others", quoted(name))
+                }
                 None => String::new(),
             };
-            format!("`store undo {what}` brings it back, as long as its bytes are there{others}")
+            format!(
+                "`store undo {}` brings it back, as long as its bytes are there{others}",
+                quoted(what)
+            )
         }
         Remedy::List => "list what there is with `store ls`".to_owned(),
-        Remedy::ListBelow { place } => format!("list what there is with `store ls {place}`"),
-        Remedy::ListDirectory { place } => format!("`store ls {place}` lists it"),
+        Remedy::ListBelow { place } => format!("list what there is with `store ls {}`", quoted(place)),
+        Remedy::ListDirectory { place } => format!("`store ls {}` lists it", quoted(place)),
         Remedy::ListNamespaces => "`store ls` lists the namespaces".to_owned(),
         Remedy::NearNamespace { near } => {
             format!("did you mean {near}? `store ls` lists all of them")
@@ -283,10 +288,11 @@ fn listings(remedy: &Remedy) -> Option<String> {
             format!("there is no namespace {namespace}; `store ls` lists the namespaces")
         }
         Remedy::NearNamespaceOfRef { namespace, near } => format!(
-            "there is no namespace {namespace}; did you mean {near}? `store ls {near}` lists what is there"
+            "there is no namespace {namespace}; did you mean {near}? `store ls {}` lists what is there",
+            quoted(near)
         ),
         Remedy::ListVersions { name } => {
-            format!("list them with `store history {name}`")
+            format!("list them with `store history {}`", quoted(name))
         }
         Remedy::SpellRef => "write REF[@N][:PATH], for example project/llama-ft/imagenet@3:train/0.tar; an id is `t` \
              and at least 8 hex digits, as `store history` shows it"
@@ -301,16 +307,24 @@ fn listings(remedy: &Remedy) -> Option<String> {
 fn with_names(remedy: &Remedy) -> Option<String> {
     Some(match remedy {
         Remedy::TookPaths { name, version } => format!(
-            "{name}@{version} was made by that: while it is the newest version, `store rm {name}@{version}` takes it back; `store undo REF@N` brings back what was dropped before"
+            "{name}@{version} was made by that: while it is the newest version, `store rm {}` takes it back; `store undo REF@N` brings back what was dropped before",
+            quoted(&format!("{name}@{version}"))
         ),
         Remedy::MaterializeSaved { name, version, dir } => format!(
-            "run `store materialize {name}@{version} {}`, which keeps what a job changed since, then save it",
+            "run `store materialize {} {}`, which keeps what a job changed since, then save it",
+            quoted(&format!("{name}@{version}")),
             quoted(dir)
         ),
         Remedy::RemoveAgain { name } => {
-            format!("if nobody wants it, `store rm {name}` removes it once more")
+            format!(
+                "if nobody wants it, `store rm {}` removes it once more",
+                quoted(name)
+            )
         }
-        Remedy::Unpin { name, number } => format!("`store unpin {name}@{number}` first"),
+        Remedy::Unpin { name, number } => format!(
+            "`store unpin {}` first",
+            quoted(&format!("{name}@{number}"))
+        ),
         Remedy::Kept { bytes } => format!(
             "{:.2} MB of it are in the store, and the next put uses them; collectors leave them alone for their --min-age (24 hours by default), `store gc --min-age 0` deletes them at once",
             *bytes as f64 / 1e6
@@ -341,7 +355,8 @@ fn with_names(remedy: &Remedy) -> Option<String> {
             "free some space with `store pool evict`, or name a pool elsewhere than {pool} with --pool or $STORE_POOL"
         ),
         Remedy::ClosePool { pool } => format!(
-            "remove that permission with `chmod go-w {pool}`, or name another pool with --pool or $STORE_POOL"
+            "remove that permission with `chmod go-w {}`, or name another pool with --pool or $STORE_POOL",
+            quoted(pool)
         ),
         _ => return None,
     })
@@ -361,6 +376,10 @@ mod tests {
         );
         let glob = "/it's here".to_owned();
         assert!(words(Remedy::AllowSecret { glob }).contains("--allow-secret '/it'\\''s here';"));
+        let name = "team/a/two words".to_owned();
+        assert!(
+            words(Remedy::ListVersions { name }).ends_with("`store history 'team/a/two words'`")
+        );
         assert!(words(Remedy::Kept { bytes: 12_345_678 }).starts_with("12.35 MB of it"));
     }
 }

@@ -1,5 +1,6 @@
 //! Files that only their owner can read: copies of a version with such a file are for one user alone.
 
+use std::mem;
 use std::path::PathBuf;
 
 use crate::host::walk::{Dir, Item};
@@ -17,6 +18,8 @@ pub(super) struct Private {
     /// Trees of this host that were made from a private version. The mode of a linked file is the pool's, so it says
     /// nothing; and the walk may enter such a tree through a link.
     trees: Vec<PathBuf>,
+    /// The closed directories around the last path in which nothing was admitted yet.
+    empty: Vec<Vec<u8>>,
     named: Vec<String>,
     count: u64,
 }
@@ -29,17 +32,33 @@ impl Private {
         }
     }
 
-    /// Looks at what was admitted. Empty files are ignored, since they have nothing to hide, and so is the root: most
-    /// roots are closed because of other things in them.
+    /// Looks at what was admitted. Empty files and directories are ignored, since they have nothing to hide, and so is
+    /// the root: most roots are closed because of other things in them.
     pub(super) fn look(&mut self, path: &[u8], admitted: &Admitted, profile: &Profile) {
-        let (mode, dir) = match admitted {
-            Admitted::File(file) if file.stat.size > 0 => (file.stat.mode, &file.dir),
-            Admitted::Other(Item::Enter { stat, dir, .. }) if !path.is_empty() => (stat.mode, dir),
-            _ => return,
-        };
-        let is_closed = || mode & OTHERS == 0 && !profile.has_modes_of_its_tool();
-        if self.lies_in_one(dir) || is_closed() {
-            self.add(path);
+        while self.empty.pop_if(|dir| !lies_below(path, dir)).is_some() {}
+        let is_closed = |mode| mode & OTHERS == 0 && !profile.has_modes_of_its_tool();
+        match admitted {
+            Admitted::File(file) => {
+                self.count_dirs();
+                let is_private = self.lies_in_one(&file.dir) || is_closed(file.stat.mode);
+                if is_private && file.stat.size > 0 {
+                    self.add(path);
+                }
+            }
+            Admitted::Other(Item::Enter { stat, dir, .. }) if !path.is_empty() => {
+                if self.lies_in_one(dir) || is_closed(stat.mode) {
+                    self.empty.push(path.to_vec());
+                }
+            }
+            Admitted::Other(Item::Symlink { .. }) => self.count_dirs(),
+            _ => {}
+        }
+    }
+
+    /// Counts the closed directories around a path that was admitted.
+    fn count_dirs(&mut self) {
+        for dir in mem::take(&mut self.empty) {
+            self.add(&dir);
         }
     }
 
@@ -83,4 +102,10 @@ impl Private {
             });
         }
     }
+}
+
+/// Whether `path` is in `dir`, at any depth.
+fn lies_below(path: &[u8], dir: &[u8]) -> bool {
+    let rest = path.strip_prefix(dir);
+    rest.is_some_and(|rest| rest.starts_with(b"/"))
 }

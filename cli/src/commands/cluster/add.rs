@@ -100,7 +100,7 @@ fn looked_at(cluster: &Cluster, context: &Context) -> Result<StoreId> {
     let store = opened.map_err(|error| match error.kind() {
         ErrorKind::NotFound => error.hint(format!(
             "make a store there with `store init {}`, or write the name down all the same with --no-check",
-            cluster.url
+            names::quoted(&cluster.url)
         )),
         _ => error,
     })?;

@@ -154,8 +154,9 @@ impl fmt::Display for Report {
             Some(version) => write!(
                 out,
                 "{name}@{version}{}: without {what} of @{from}, {bytes}\n\
-                 @{from} still has them, and their bytes stay until it is dropped; `store rm {name}@{version}` takes this back",
-                names::id(done.id.as_ref())
+                 @{from} still has them, and their bytes stay until it is dropped; `store rm {}` takes this back",
+                names::id(done.id.as_ref()),
+                names::quoted(&format!("{name}@{version}"))
             )?,
         }
         if self.dry_run {

@@ -15,12 +15,11 @@ pub(super) fn not_started(error: Error) -> Error {
 pub(super) fn not_saved(error: Error, dir: &Path, name: &RefName) -> Error {
     let advice = error.remedy().map(remedy::words);
     match advice.filter(|advice| advice.contains("--")) {
-        Some(advice) => {
-            let dir = names::quoted(&dir.to_string_lossy());
-            error.hint(format!(
-                "{advice}; such options are those of `store save {dir} {name}`"
-            ))
-        }
+        Some(advice) => error.hint(format!(
+            "{advice}; such options are those of `store save {} {}`",
+            names::quoted(&dir.display()),
+            names::quoted(name)
+        )),
         None => error,
     }
 }
@@ -28,6 +27,7 @@ pub(super) fn not_saved(error: Error, dir: &Path, name: &RefName) -> Error {
 /// The newest version could not be materialized.
 pub(super) fn not_made(error: Error, name: &RefName) -> Error {
     if let Some(Remedy::MaterializeLess) = error.remedy() {
+        let name = names::quoted(name);
         return error.hint(format!(
             "the command was not started: take that directory out with `store rm {name}:PATH`, after `store get {name}:PATH DIR` \
              if somebody needs it"

@@ -25,7 +25,7 @@ use crate::context::{Context, elsewhere};
 use crate::host::apart;
 use crate::host::pending::{Pending, message_of};
 use crate::host::planted;
-use crate::ui::{failure, human, remedy};
+use crate::ui::{failure, human, names, remedy};
 
 /// The value of `--fallback` that copies nothing.
 pub(super) const EMPTY: &str = "empty";
@@ -87,8 +87,10 @@ impl Cache {
                     let name = &self.name;
                     let error = format!("{name}@{number}: is a file, and a cache is a directory");
                     Err(Error::conflict(error).hint(format!(
-                        "the command was not started: `store history {name}` shows who put it, and `store rm {name}@{number}` \
-                         makes the version before it the newest again"
+                        "the command was not started: `store history {}` shows who put it, and `store rm {}` \
+                         makes the version before it the newest again",
+                        names::quoted(name),
+                        names::quoted(&format!("{name}@{number}"))
                     )))
                 }
             };
@@ -149,7 +151,8 @@ impl Cache {
         let (name, dir) = (&self.name, self.dir.display());
         context.out.note(format_args!(
             "note: {name} was removed, and is made again from what is in {dir}: remove that first to begin empty; \
-             `store undo {name}` brings back what was removed"
+             `store undo {}` brings back what was removed",
+            names::quoted(name)
         ));
         Ok(())
     }
@@ -294,8 +297,9 @@ impl Cache {
             Some(_) => not_started(error),
             None => error.hint(format!(
                 "the command was not started: name another directory with --base, or save what is there first: \
-                 `store save {dir} {} --base N`, with the version that it was made from, or 0 if it is from none",
-                self.name
+                 `store save {} {} --base N`, with the version that it was made from, or 0 if it is from none",
+                names::quoted(&dir),
+                names::quoted(&self.name)
             )),
         })
     }

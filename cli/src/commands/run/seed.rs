@@ -357,6 +357,7 @@ fn kept(error: Error, dir: SeedDir, target: Option<&RefName>) -> Error {
     let dir = dir.display().to_string();
     let quoted = names::quoted(&dir);
     let how = target.map(|target| {
+        let target = names::quoted(target);
         format!(": `store put --base 0 --skip-unreadable {quoted} {target}` publishes it")
     });
     let how = how.unwrap_or_default();

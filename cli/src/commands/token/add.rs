@@ -12,7 +12,7 @@ use store::{Error, ErrorKind, Namespace, Pattern, Result};
 
 use crate::context::Context;
 use crate::serve::tokens::{self, Role, Token};
-use crate::ui::human;
+use crate::ui::{human, names};
 
 /// Maximum bytes of a name.
 const NAME_BYTES_MAX: usize = 64;
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         return Err(
             Error::conflict(format!("{}: there is a token of this name", args.name)).hint(format!(
                 "choose another name, or `store token rm {}` first",
-                args.name
+                names::quoted(&args.name)
             )),
         );
     }
