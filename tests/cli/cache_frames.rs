@@ -2,6 +2,7 @@
 //! libraries of Inductor.
 
 use std::fs;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use support::{TestEnvironment, environment};
@@ -61,7 +62,7 @@ fn a_compressed_file_that_is_cut_off_is_neither_pushed_nor_pulled() {
     let pulled = xla(&["pull", "here", REF]);
     assert_eq!(counts(&pulled, ["hits", "pulled"]), [6, 0], "{pulled}");
     // What was cut off long ago is removed.
-    std::thread::sleep(std::time::Duration::from_millis(1100));
+    std::thread::sleep(Duration::from_millis(1100));
     let cleaned = xla(&["clean", "here", "--stale", "1s"]);
     assert_eq!(counts(&cleaned, ["removed"]), [3], "{cleaned}");
     assert!(!env.path("here").join(key("dd")).exists());
@@ -132,6 +133,17 @@ fn a_group_that_is_torn_or_lacks_a_file_is_not_complete() {
     }
     let pulled = triton(&["pull", "there", "project/llama/put"]);
     assert_eq!(counts(&pulled, ["pulled", "refused"]), [1, 4], "{pulled}");
+    // Triton makes no locks: what was changed just now may still be written, and a pull lets it be.
+    fs::create_dir_all(env.path("young")).unwrap();
+    env.write("young/WHOLE/k.ptx", "code");
+    let pulled = triton(&["pull", "young", REF]);
+    assert_eq!(counts(&pulled, ["pulled", "skipped"]), [0, 1], "{pulled}");
+    let long_ago = SystemTime::now() - Duration::from_secs(2 * 3600);
+    let dir = fs::File::open(env.path("young/WHOLE")).unwrap();
+    dir.set_modified(long_ago).unwrap();
+    let pulled = triton(&["pull", "young", REF]);
+    assert_eq!(counts(&pulled, ["pulled", "repaired"]), [1, 1], "{pulled}");
+    assert!(env.path("young/WHOLE/k.cubin").exists());
     // Half a group that a killed compiler left under another name is not looked at.
     let rank = "vllm/torch_compile_cache/c473fd9511/rank_0_0";
     env.write(format!("{rank}/vllm_compile_cache.py"), "{}");

@@ -37,6 +37,7 @@ mod open_files;
 mod places;
 mod planted;
 mod policy;
+mod readers;
 mod rm;
 mod rm_lost;
 mod room;

@@ -2,10 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use serde::Serialize;
 use store::{Error, Result};
@@ -73,7 +71,8 @@ impl Report {
             return Ok(());
         }
         let full = root.join(OsStr::from_bytes(path));
-        let is_young = state == State::Incomplete && is_young(&full, profile);
+        // Some compilers make no locks, and others may lose theirs.
+        let is_young = state == State::Incomplete && place::is_young(&full, profile);
         if is_young || place::is_in_work(root, path, &entry, profile) {
             self.kept.push(Named::new(path));
             return Ok(());
@@ -139,15 +138,6 @@ fn key_of(path: &[u8]) -> Option<Key> {
         true => Key::OfAnything,
         false => Key::OfCompilers,
     })
-}
-
-/// Whether an entry was changed just now. Some compilers make no locks, so it may still be written.
-fn is_young(path: &Path, profile: &Profile) -> bool {
-    let time = std::fs::symlink_metadata(path).and_then(|found: Metadata| found.modified());
-    let age = time
-        .ok()
-        .and_then(|time| SystemTime::now().duration_since(time).ok());
-    age.is_none_or(|age| age < profile.stale())
 }
 
 impl fmt::Display for Report {

@@ -82,18 +82,27 @@ fn is_free(path: &Path) -> bool {
     })
 }
 
-/// Whether a process works on an entry: one of its locks is young, or held.
+/// Whether a process works on an entry: one of its locks is young, or held. Where a compiler makes no locks, an
+/// incomplete directory that was changed just now may still be written.
 pub(super) fn is_in_work(root: &Path, path: &[u8], entry: &Entry, profile: &Profile) -> bool {
     let Some(shape) = profile.entry.get(entry.shape) else {
         return true;
     };
     let dir = root.join(OsStr::from_bytes(path));
+    if shape.locks.is_empty() && !shape.file && entry.state(profile) == State::Incomplete {
+        return is_young(&dir, profile);
+    }
     let mut locks = entry.parts.keys().filter(|part| shape.is_lock(part));
     locks.any(|lock| {
         let lock = dir.join(OsStr::from_bytes(lock));
         let is_there = std::fs::symlink_metadata(&lock).is_ok();
         is_there && !(is_old(&lock, profile.stale()) && is_free(&lock))
     })
+}
+
+/// Whether a file or directory was changed just now.
+pub(super) fn is_young(path: &Path, profile: &Profile) -> bool {
+    !is_old(path, profile.stale())
 }
 
 /// The result of placing an entry.
