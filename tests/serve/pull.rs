@@ -157,6 +157,31 @@ fn many_clients_of_one_cold_file_are_one_of_the_upstream() {
     assert!(is_kept(&env, "sub/x.bin", &bytes));
 }
 
+/// Clients that take nothing of a file that arrives keep what they were sent, and others go on.
+#[test]
+fn slow_clients_of_a_cold_file_do_not_stop_others() {
+    let env = environment!();
+    env.ok(["init"]);
+    let bytes = Random::new(12).bytes(8_000_000);
+    let origin = Origin::start();
+    origin.add("org/m", &[("x.bin", &bytes)]);
+    origin.plan(|plan| plan.hold_bytes = Some(7_500_000));
+    let server = start(&env, &origin, &["--memory", "16MiB"]);
+    let url = format!("{FILES}/main/x.bin");
+    let mut slow: Vec<_> = (0..200).map(|_| server.begin(&url)).collect();
+    assert_eq!(slow[199].head().status, 200);
+    let mut quick = server.begin(&url);
+    assert_eq!(quick.head().status, 200);
+    let mut begun = vec![0; 7_000_000];
+    quick.read(&mut begun);
+    assert!(bytes.starts_with(&begun));
+    origin.plan(|plan| plan.hold_bytes = None);
+    assert!(bytes.ends_with(&quick.rest()));
+    let mut first = slow.swap_remove(0);
+    assert_eq!(first.head().status, 200);
+    assert!(first.rest() == bytes);
+}
+
 #[test]
 fn wrong_bytes_are_cut_and_not_kept_and_nobody_goes_on_from_them() {
     let env = environment!();

@@ -17,6 +17,9 @@ pub(super) const PIECE_BYTES: u64 = 1 << 20;
 /// Maximum bytes that wait for clients, however much memory there is: more are not faster.
 const WAITING_BYTES_MAX: u64 = 16 << 20;
 
+/// How much one answer may send at a time when the memory of all is taken: it never waits for the clients of others.
+const OWN_BYTES: u64 = 16 << 10;
+
 /// How much of a file to read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Portion {
@@ -29,7 +32,7 @@ pub(super) struct Portion {
 #[derive(Clone)]
 pub(super) struct Memory {
     left: Arc<Semaphore>,
-    pub(super) units: u64,
+    units: u64,
 }
 
 /// A share of the memory for bytes that wait to be sent.
@@ -56,6 +59,16 @@ impl Share {
             bytes: Lent { buffer, buffers },
             _share: self.0,
         })
+    }
+}
+
+/// The memory of one answer alone, for one piece at a time.
+#[derive(Clone)]
+pub(super) struct Own(Arc<Semaphore>);
+
+impl Own {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(1)))
     }
 }
 
@@ -99,19 +112,41 @@ impl Memory {
         }
     }
 
-    pub(super) fn left(&self) -> u64 {
+    fn left(&self) -> u64 {
         self.left.available_permits() as u64
     }
 
-    pub(super) async fn share(&self, bytes: u64) -> Result<Share> {
-        let units = bytes.div_ceil(UNIT_BYTES).min(self.units);
-        let units = u32::try_from(units).unwrap_or(u32::MAX);
-        let share = Arc::clone(&self.left).acquire_many_owned(units).await;
-        let share = share.map_err(|_| Error::interrupted("the server stops"))?;
-        Ok(Share(share))
+    /// Whether at least half of it is left.
+    pub(super) fn is_mostly_left(&self) -> bool {
+        self.left() * 2 > self.units
     }
 
-    /// The same, as long as half of the memory is left after it. Does not wait.
+    /// The portion to read next.
+    pub(super) fn portion(&self) -> Portion {
+        Portion::of(self.units, self.left())
+    }
+
+    /// A share for the bytes from `at` to `last`. If there is not enough for all, one for fewer of the answer's own memory,
+    /// as soon as its client took what it was sent. Returns it with the end of its bytes.
+    pub(super) async fn share(&self, own: &Own, at: u64, last: u64) -> Result<(Share, u64)> {
+        if let Some(share) = self.share_at_once(last - at) {
+            return Ok((share, last));
+        }
+        let share = Arc::clone(&own.0).acquire_owned().await;
+        let share = share.map_err(|_| Error::interrupted("the server stops"))?;
+        Ok((Share(share), last.min(at.saturating_add(OWN_BYTES))))
+    }
+
+    /// The same, if it need not wait.
+    pub(super) fn share_soon(&self, own: &Own, at: u64, last: u64) -> Option<(Share, u64)> {
+        if let Some(share) = self.share_at_once(last - at) {
+            return Some((share, last));
+        }
+        let share = Arc::clone(&own.0).try_acquire_owned().ok()?;
+        Some((Share(share), last.min(at.saturating_add(OWN_BYTES))))
+    }
+
+    /// A share of the memory for all, as long as half of it is left. Does not wait.
     pub(super) fn share_now(&self, bytes: u64) -> Option<Share> {
         let units = bytes.div_ceil(UNIT_BYTES);
         if self.left() < units + self.units / 2 {
@@ -120,8 +155,7 @@ impl Memory {
         self.share_at_once(bytes)
     }
 
-    /// The same, if there is enough. Does not wait.
-    pub(super) fn share_at_once(&self, bytes: u64) -> Option<Share> {
+    fn share_at_once(&self, bytes: u64) -> Option<Share> {
         let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).ok()?;
         let share = Arc::clone(&self.left).try_acquire_many_owned(units);
         Some(Share(share.ok()?))
@@ -130,7 +164,7 @@ impl Memory {
 
 impl Portion {
     /// The portion shrinks with the memory that is left, so that slow clients do not take it from others.
-    pub(super) fn of(units: u64, left: u64) -> Self {
+    fn of(units: u64, left: u64) -> Self {
         let is_left = |part: u64| left * part > units;
         let (wanted, more) = match () {
             () if is_left(2) => (PIECE_BYTES, CHUNK_BYTES_MAX),

@@ -3,11 +3,10 @@
 use std::fs::File;
 use std::sync::{Arc, OnceLock};
 
-use store::{Content, Error, Pool, Result};
-use tokio::sync::Semaphore;
+use store::{Content, Pool};
 
 use crate::serve::ahead::Held;
-use crate::serve::memory::Share;
+use crate::serve::memory::Own;
 
 /// What one pass over a file knows of it.
 #[derive(Clone)]
@@ -15,8 +14,7 @@ pub(crate) struct Pass {
     pub(super) warm: Warm,
     /// What is read ahead of it, if the store is far.
     pub(super) held: Option<Arc<Held>>,
-    /// Its own memory, for one piece at a time.
-    own: Arc<Semaphore>,
+    pub(super) own: Own,
 }
 
 impl Pass {
@@ -24,21 +22,8 @@ impl Pass {
         Self {
             warm: Warm::default(),
             held,
-            own: Arc::new(Semaphore::new(1)),
+            own: Own::new(),
         }
-    }
-
-    /// Waits until its own memory is free: until this client took what it was sent.
-    pub(super) async fn own(&self) -> Result<Share> {
-        let share = Arc::clone(&self.own).acquire_owned().await;
-        let share = share.map_err(|_| Error::interrupted("the server stops"))?;
-        Ok(Share(share))
-    }
-
-    /// The same, if it is free now.
-    pub(super) fn own_at_once(&self) -> Option<Share> {
-        let share = Arc::clone(&self.own).try_acquire_owned();
-        Some(Share(share.ok()?))
     }
 }
 

@@ -18,7 +18,7 @@ use store::{Content, Error, Pool, Reader, Result, Store};
 
 use crate::serve::ahead::{Ahead, Refused, Room, STRETCH_BYTES, Stretch};
 use crate::serve::buffer::{Buffer, Buffers};
-use crate::serve::memory::{CHUNK_BYTES_MAX, Memory, PIECE_BYTES, Portion, Share};
+use crate::serve::memory::{CHUNK_BYTES_MAX, Memory, PIECE_BYTES, Share};
 use crate::serve::pass::{Pass, Warm};
 use crate::serve::proven::{Near, Proven};
 
@@ -29,8 +29,6 @@ pub(crate) const UPLOADS: &str = ".uploads/";
 
 /// How much of a file is read at once if that takes no thread: as much as the caches of a core hold until it is sent.
 const PART_BYTES: u64 = 256 << 10;
-/// How much of it each pass over a file has for itself, however much others keep from it.
-const OWN_BYTES: u64 = 16 << 10;
 
 /// How long a successful check of the store remains valid.
 const SEEN_TIME: Duration = Duration::from_secs(2);
@@ -157,12 +155,9 @@ impl Source {
             }
             held.let_go();
         }
-        let portion = Portion::of(self.memory.units, self.memory.left());
+        let portion = self.memory.portion();
         let last = end.min(at.saturating_add(portion.wanted + portion.more));
-        let (share, last) = match self.memory.share_at_once(last - at) {
-            Some(share) => (share, last),
-            None => (pass.own().await?, end.min(at.saturating_add(OWN_BYTES))),
-        };
+        let (share, last) = self.memory.share(&pass.own, at, last).await?;
         let [buffers, _] = self.buffers.clone();
         let (pools, proven) = (Arc::clone(&self.pools), Arc::clone(&self.proven));
         block(move || {
@@ -190,14 +185,10 @@ impl Source {
         end: u64,
     ) -> Option<Bytes> {
         let file = pass.warm.0.get()?.as_ref()?;
-        let portion = Portion::of(self.memory.units, self.memory.left());
-        let wanted = portion.wanted.min(PART_BYTES);
+        let wanted = self.memory.portion().wanted.min(PART_BYTES);
         let last = self.proven.end(content, at)?.min(end);
         let last = last.min(at.saturating_add(wanted));
-        let (share, last) = match self.memory.share_at_once(last - at) {
-            Some(share) => (share, last),
-            None => (pass.own_at_once()?, last.min(at.saturating_add(OWN_BYTES))),
-        };
+        let (share, last) = self.memory.share_soon(&pass.own, at, last)?;
         let [_, buffers] = self.buffers.clone();
         let mut buffer = buffers.take(usize_of(last - at));
         if !self.proven.read(content, file, &(at..last), &mut buffer) {
@@ -241,17 +232,14 @@ impl Source {
         Pass::new(self.ahead.as_ref().map(Ahead::client))
     }
 
-    /// Waits for memory for this many bytes.
-    ///
-    /// # Errors
-    /// Never while the server runs.
-    pub(crate) async fn share(&self, bytes: u64) -> Result<Share> {
-        self.memory.share(bytes).await
+    /// The memory for bytes that wait for clients.
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// Whether there is memory to read ahead.
     pub(crate) fn has_room(&self) -> bool {
-        self.memory.left() * 2 > self.memory.units
+        self.memory.is_mostly_left()
     }
 }
 

@@ -15,9 +15,10 @@ use bytes::Bytes;
 use store::{Error, Result};
 use tokio::sync::watch;
 
+use crate::serve::memory::Own;
 use crate::serve::source::{Source, block};
 
-/// Bytes to read at once.
+/// Most bytes to read at once.
 const PART_BYTES: u64 = 256 << 10;
 
 type Reading = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
@@ -84,12 +85,12 @@ impl Spool {
         self.seen.send_modify(|seen| seen.failed = why);
     }
 
-    /// Reads bytes from `at` on, at most to `end`. Blocks.
+    /// Reads the bytes in `at..end`. Blocks.
     ///
     /// # Errors
     /// If they cannot be read.
     pub(crate) fn read(&self, at: u64, end: u64) -> Result<Vec<u8>> {
-        let len = usize::try_from((end - at).min(PART_BYTES)).unwrap_or_default();
+        let len = usize::try_from(end - at).unwrap_or_default();
         let mut bytes = vec![0; len];
         let read = self.file.read_exact_at(&mut bytes, at);
         read.map_err(|source| Error::io("read", Path::new("a file that arrives"), source))?;
@@ -113,6 +114,7 @@ impl Spool {
 pub(crate) struct Following {
     source: Arc<Source>,
     spool: Arc<Spool>,
+    own: Own,
     at: u64,
     end: u64,
     reading: Option<Reading>,
@@ -134,6 +136,7 @@ impl Following {
         Ok(Self {
             source,
             spool,
+            own: Own::new(),
             at: range.start,
             end: range.end,
             reading: None,
@@ -152,8 +155,8 @@ impl Following {
         let (source, spool) = (&self.source, &self.spool);
         let (at, end) = (self.at, self.end);
         let reading = self.reading.get_or_insert_with(|| {
-            let (source, spool) = (Arc::clone(source), Arc::clone(spool));
-            Box::pin(async move { part(&source, spool, at, end).await })
+            let (source, spool, own) = (Arc::clone(source), Arc::clone(spool), self.own.clone());
+            Box::pin(async move { part(&source, spool, &own, at, end).await })
         });
         let polled = reading.as_mut().poll(context);
         if polled.is_ready() {
@@ -168,9 +171,11 @@ impl Following {
     }
 }
 
-async fn part(source: &Source, spool: Arc<Spool>, at: u64, end: u64) -> Result<Bytes> {
+async fn part(source: &Source, spool: Arc<Spool>, own: &Own, at: u64, end: u64) -> Result<Bytes> {
     let end = end.min(spool.behind(at).await?);
-    let share = source.share((end - at).min(PART_BYTES)).await?;
+    let wanted = source.memory().portion().wanted.min(PART_BYTES);
+    let last = end.min(at.saturating_add(wanted));
+    let (share, end) = source.memory().share(own, at, last).await?;
     block(move || Ok(share.with(spool.read(at, end)?))).await
 }
 
