@@ -45,10 +45,10 @@ impl Private {
                     self.add(path);
                 }
             }
-            Admitted::Other(Item::Enter { stat, dir, .. }) if !path.is_empty() => {
-                if self.lies_in_one(dir) || is_closed(stat.mode) {
-                    self.empty.push(path.to_vec());
-                }
+            Admitted::Other(Item::Enter { stat, dir, .. })
+                if !path.is_empty() && (self.lies_in_one(dir) || is_closed(stat.mode)) =>
+            {
+                self.empty.push(path.to_vec());
             }
             Admitted::Other(Item::Symlink { .. }) => self.count_dirs(),
             _ => {}
