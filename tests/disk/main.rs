@@ -13,6 +13,7 @@ mod mapped;
 mod mounts;
 mod power;
 mod power_pool;
+mod power_save;
 mod sweep;
 mod syncs;
 mod trace;

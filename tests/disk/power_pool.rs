@@ -110,7 +110,7 @@ fn assert_same(source: &Path, found: &Path, what: &str) {
 
 /// Simulates a reboot after hours. Marks and owners name the previous boot, which proves nothing; their writers have
 /// been silent for long, which proves that they are dead.
-fn boot(pool: &Path) {
+pub(crate) fn boot(pool: &Path) {
     let long_ago = SystemTime::now() - Duration::from_secs(2 * 3600);
     let now = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     for dir in ["trees", "owners"] {

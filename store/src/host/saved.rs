@@ -190,6 +190,21 @@ impl<'p> Notes<'p> {
         Ok(self.last(state, name)?.note)
     }
 
+    /// Writes back the file system of the directory, unless the newest note says the same of it. Otherwise, after a power
+    /// cut, the directory could be older than its note, and the next save would take what was lost for a job's work.
+    ///
+    /// # Errors
+    /// When not all of it can be written.
+    pub(crate) fn flush(&self, name: &RefName, root: &Content) -> Result<()> {
+        if self.to(name).read().is_some_and(|note| note.root == *root) {
+            return Ok(());
+        }
+        let failed = |errno: Errno| Error::io("write back", &self.root, errno.into());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = fs::open(&self.root, flags, Mode::empty()).map_err(failed)?;
+        fs::syncfs(dir).map_err(failed)
+    }
+
     /// Whether the directory was saved to this ref before.
     pub(crate) fn has(&self, name: &RefName) -> bool {
         let notes = self.to(name);

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::format::{Content, Time};
 use crate::host::pool::list::{ADDED, ListReader, NEVER, Thing};
 use crate::host::pool::{Mark, Pool};
-use crate::host::walk::compare_paths;
+use crate::host::walk::{Stat, compare_paths};
 use crate::id::StoreId;
 
 /// A tree that was made here, and what it was made from.
@@ -21,6 +21,8 @@ pub(super) struct Origin {
     inside: Vec<u8>,
     /// None, if the record cannot be read, or not any further.
     files: Option<Recorded>,
+    /// When the tree was settled, by the clock of its file system, if the system was started again since.
+    settled_before_boot: Option<Time>,
     source: String,
 }
 
@@ -45,10 +47,12 @@ impl Origin {
         };
         let source = format!("{} version {}", mark.source, mark.version);
         let files = Recorded::of(pool, mark, store).ok().flatten();
+        let record = mark.record.as_ref().filter(|_| !mark.is_of_this_boot());
         Some(Self {
             at,
             inside,
             files,
+            settled_before_boot: record.and_then(|record| pool.settled_at(&made, record)),
             source,
         })
     }
@@ -67,6 +71,14 @@ impl Origin {
             }
             None => Some(None),
         }
+    }
+
+    /// The content of a file that was cut short by a power cut: it was not touched since the tree was settled, and the
+    /// system was started again. Called in the place of [`Self::file`].
+    pub(super) fn torn(&mut self, path: &[u8], stat: &Stat) -> Option<Content> {
+        let settled = self.settled_before_boot?;
+        let (content, _) = self.file(path)??;
+        (stat.size < content.size && stat.ctime <= settled).then_some(content)
     }
 
     /// The note that times are lost, if they are.

@@ -176,9 +176,13 @@ impl<'p> PutSession<'p> {
         // A tree that was made or saved here may be saved next.
         let made = save::made(self.store, self.request);
         let listing = listing.filter(|_| matches!(built.root, Root::Tree { .. }));
+        let is_known = made.is_some() || save::was_saved(self.store, self.request);
         let mut remembering = listing
             .map(|listing| Remembering::new((self.store, self.request), made, Some(listing)));
         if let Some(remembering) = &mut remembering {
+            if is_known {
+                remembering.flush(&built.root);
+            }
             remembering.prepare(&built.root, None, reader);
             let newest = reader.view().state.refs.last(target)?;
             remembering.announce(known.unwrap_or(newest + 1), *built.root.content())?;

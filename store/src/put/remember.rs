@@ -44,6 +44,15 @@ impl<'r> Remembering<'r> {
         }
     }
 
+    /// Makes durable what was built, so that it is no older than the note after a power cut.
+    pub(super) fn flush(&mut self, built: &Root) {
+        let source = self.request.source.canonicalize().unwrap_or_default();
+        if let Some(notes) = notes(self.store, self.request, &source) {
+            let flushed = notes.flush(&self.request.target, built.content());
+            self.failed = self.failed.take().or(flushed.err());
+        }
+    }
+
     /// Writes what was built; with a base, that stands in the place of what was left out.
     pub(super) fn prepare(&mut self, built: &Root, base: Option<&Content>, reader: &Reader<'_>) {
         let is_prepared = self.draft.is_some() && (self.is_grafted || base.is_none());

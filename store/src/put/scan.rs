@@ -323,8 +323,15 @@ impl<'p> Scan<'p> {
     fn file(&mut self, file: AdmittedFile, dedup: &Dedup, tasks: &Sender<Task>) -> Result<Event> {
         let name = file.name;
         let xattrs = self.beside.of_file(&file.dir, &name)?;
-        self.totals = (self.totals.0 + 1, self.totals.1 + file.stat.size);
         let tie = self.ties.of(self.walk.path(), &file.stat)?;
+        let path = self.given.join(OsStr::from_bytes(self.walk.path()));
+        if let Err(error) = tie.check_whole(&path, &file.stat) {
+            return match self.is_save {
+                true => Ok(Event::Skipped { path, error }),
+                false => Err(error),
+            };
+        }
+        self.totals = (self.totals.0 + 1, self.totals.1 + file.stat.size);
         // The chunks of a version that vouches for them need not be looked up one by one.
         let linked = tie.linked().filter(|_| !self.reads_all);
         let known = match linked.filter(|_| tie.is_vouched_for()) {

@@ -35,6 +35,8 @@ pub(super) struct Tie {
     is_pooled: bool,
     /// Whether every tree here was made from a version that is still live and vouches for its chunks.
     is_vouched_for: bool,
+    /// What it was made of, if a power cut took some of its bytes.
+    torn: Option<Content>,
 }
 
 /// The ties of the files of one put.
@@ -77,6 +79,20 @@ impl Tie {
     /// Whether that content is in a live version, and all its chunks are offered.
     pub(super) fn is_vouched_for(&self) -> bool {
         self.is_vouched_for
+    }
+
+    /// Fails if a power cut took some of the bytes of the file at `path`.
+    pub(super) fn check_whole(&self, path: &Path, stat: &Stat) -> Result<()> {
+        let Some(made) = &self.torn else {
+            return Ok(());
+        };
+        Err(Error::corrupt(format!(
+            "{}: has {} of the {} bytes that were written before this host was started again",
+            path.display(),
+            stat.size,
+            made.size
+        ))
+        .hint(Remedy::MaterializeFirst))
     }
 
     /// The time of a file with this content: its own, unless that is the pool's. None, if the time is lost.
@@ -151,14 +167,18 @@ impl<'p> Ties<'p> {
                 origin,
                 is_pooled,
                 is_vouched_for: self.versions.len() == self.origins.len(),
+                torn: None,
             });
         }
+        let mut origins = self.origins.iter_mut();
+        let torn = origins.find_map(|origin| origin.torn(path, stat));
         let made = match stat.nlink {
             0 | 1 => None,
             _ => self.inodes()?.iter().find_map(|inodes| inodes.find(stat)),
         };
         Ok(Tie {
             made,
+            torn,
             ..Tie::default()
         })
     }
