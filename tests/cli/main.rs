@@ -57,6 +57,7 @@ mod run_terminal;
 mod save;
 mod save_hashes;
 mod save_kept;
+mod save_links;
 mod save_parts;
 mod save_settles;
 mod secrets;

@@ -60,6 +60,12 @@ impl Entry {
             .all(|side| side.as_ref().is_some_and(is_tree));
         are_trees && self.ours.as_ref().is_none_or(is_tree)
     }
+
+    /// Whether no side has anything but a directory there, so that it can be merged entry by entry.
+    pub(super) fn is_open(&self) -> bool {
+        let mut sides = [&self.ours, &self.theirs].into_iter().flatten();
+        sides.all(is_tree)
+    }
 }
 
 impl Level {

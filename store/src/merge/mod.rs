@@ -5,12 +5,14 @@
 //! ```
 //!
 //! A path that we did not change is taken from theirs; one that they did not change, from ours. If both changed a path,
-//! ours is taken and the path is named. If we deleted a path that they changed, it stays and is named. Directories with
+//! ours is taken and the path is named. If we deleted a path that they changed, it stays and is named. So does one that a
+//! side deleted and to which the other one added a link. Directories with
 //! equal ids are never opened, so the cost of a merge depends only on the changes. This module never touches a disk:
 //! trees are read and written through [`Trees`].
 
 mod counts;
 mod level;
+mod links;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +24,7 @@ use crate::format::{Content, Node, Totals, TreeEntry};
 pub use counts::Counts;
 pub(crate) use counts::count;
 use level::{Entry, Level};
+use links::Kept;
 
 /// Most nested directories that both sides changed.
 const DEPTH_MAX: usize = 100_000;
@@ -54,6 +57,10 @@ pub enum Case {
     DeletedThere,
     /// We deleted it and they changed it; theirs is taken.
     DeletedHere,
+    /// They deleted it and we added a link to it; it stays.
+    LinkedHere,
+    /// We deleted it and they added a link to it; it stays.
+    LinkedThere,
     /// They had it already, and ours may only be added; theirs is taken.
     ThereFirst,
 }
@@ -118,6 +125,7 @@ pub(crate) struct Merged {
 /// A merge in progress, with the directories that it is in.
 struct Merge<'m> {
     trees: &'m mut dyn Trees,
+    kept: &'m Kept,
     path: Vec<u8>,
     stack: Vec<Level>,
     merged: Merged,
@@ -139,12 +147,29 @@ pub(crate) fn merge(
     ours: &(Content, Totals),
     theirs: &(Content, Totals),
 ) -> Result<((Content, Totals), Merged)> {
+    let mut kept = Kept::default();
+    loop {
+        let done = merge_once(trees, base, (ours, theirs), &kept)?;
+        let ((root, _), _) = &done;
+        if !kept.add(trees, base, [&ours.0, &theirs.0], root)? {
+            return Ok(done);
+        }
+    }
+}
+
+fn merge_once(
+    trees: &mut dyn Trees,
+    base: Option<&Content>,
+    (ours, theirs): (&(Content, Totals), &(Content, Totals)),
+    kept: &Kept,
+) -> Result<((Content, Totals), Merged)> {
     let tree = |(content, totals): &(Content, Totals)| Node::Tree {
         content: *content,
         totals: *totals,
     };
     let mut merge = Merge {
         trees,
+        kept,
         path: Vec::new(),
         stack: Vec::new(),
         merged: Merged::default(),
@@ -202,7 +227,7 @@ impl Merge<'_> {
                 Way::Theirs(None)
             }
             Way::Ours(None) if entry.may_hold_more() && self.trees.leaves_out() => Way::Into,
-            way => self.ruled(&entry, way),
+            way => self.ruled(&entry, self.linked(&entry, way)),
         };
         match way {
             Way::Theirs(case) => Ok(Some(self.take_theirs(entry, case))),
@@ -232,6 +257,16 @@ impl Merge<'_> {
         steps.extend(taken.map(|node| Step::Ours(entries(node))));
         self.name(case);
         entry.ours
+    }
+
+    /// Lets what links lead to stay.
+    fn linked(&self, entry: &Entry, way: Way) -> Way {
+        match (&entry.ours, &entry.theirs) {
+            (Some(_), None) if self.kept.has(&self.path) => Way::Ours(Some(Case::LinkedHere)),
+            (None, Some(_)) if self.kept.has(&self.path) => Way::Theirs(Some(Case::LinkedThere)),
+            _ if entry.is_open() && self.kept.is_below(&self.path) => Way::Into,
+            _ => way,
+        }
     }
 
     /// Lets [`Trees::both`] decide about a path that both sides have and that differs.

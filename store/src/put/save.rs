@@ -62,6 +62,9 @@ impl PutSession<'_> {
         let mut remembering = Remembering::new(what, base.made.clone(), built.listing.take());
         // An insert is made for one call, and is never saved again.
         let is_kept = !self.request().dry_run && self.request().onto != Onto::Insert;
+        if is_kept && base.root.as_ref() != Some(built.root.content()) {
+            remembering.flush(&built.root);
+        }
         let mut tries = 0;
         let (newest, outcome, version) = loop {
             let newest = self.newest(reader)?;
@@ -221,7 +224,6 @@ impl PutSession<'_> {
         }
         self.make_readable(built)?;
         let mut stored = Stored::new(self, reader, built)?;
-        stored.knows_trees = has_others(newest);
         let theirs = (their_tree, their_totals);
         let (tree, merged) = merge(&mut stored, base.root.as_ref(), &(content, totals), &theirs)?;
         // Left-out entries are not deleted, and an unchanged tree lost nothing.
@@ -414,6 +416,8 @@ fn message(request: &PutRequest, merged: &Merged, onto: Option<u64>) -> String {
         (Case::BothChanged, "changed here and in "),
         (Case::DeletedThere, "changed here, deleted in "),
         (Case::DeletedHere, "deleted here, kept as changed in "),
+        (Case::LinkedHere, "kept for a link from here, deleted in "),
+        (Case::LinkedThere, "deleted here, kept for a link from "),
         (Case::ThereFirst, "kept out, since others are in "),
     ] {
         let paths: Vec<_> = of(case).take(TOLD_MAX).map(Clash::shown).collect();

@@ -22,8 +22,6 @@ pub(super) struct Stored<'s> {
     reader: &'s Reader<'s>,
     left_out: LeftOut,
     leaves_out: bool,
-    /// Whether trees that the merge makes can be read before they are stored.
-    pub(super) knows_trees: bool,
     framer: Framer<crossbeam_channel::Sender<KindFrame>>,
     frames: crossbeam_channel::Receiver<KindFrame>,
 }
@@ -42,7 +40,6 @@ impl<'s> Stored<'s> {
             framer: Framer::new(FrameKind::Meta, request.level, verify, sender)?,
             frames,
             leaves_out: built.leaves_out() || left_out.has_globs(),
-            knows_trees: false,
             left_out,
             session,
             reader,
@@ -129,9 +126,8 @@ impl Trees for Stored<'_> {
 
     fn write(&mut self, entries: &[TreeEntry]) -> Result<Content> {
         let known = (self.session.store(), self.session.dedup());
-        if self.knows_trees {
-            known_tree(self.reader, entries)?;
-        }
+        // It is read before it is stored: for links, and for the lists beside it.
+        known_tree(self.reader, entries)?;
         put_tree(known, &mut self.framer, entries)
     }
 

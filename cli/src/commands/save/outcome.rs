@@ -96,6 +96,12 @@ impl SaveOutcome {
                     format!("changed here, deleted in @{before}; yours is in the new version")
                 }
                 Case::DeletedHere => format!("deleted here, changed in @{before}; theirs stays"),
+                Case::LinkedHere => {
+                    format!("deleted in @{before}, and a new link here leads to it; it stays")
+                }
+                Case::LinkedThere => {
+                    format!("deleted here, and a new link in @{before} leads to it; it stays")
+                }
                 Case::ThereFirst => format!("@{before} had it first; theirs stays"),
             };
             context
@@ -107,7 +113,7 @@ impl SaveOutcome {
     /// Whether all changes in the directory are in the new version.
     pub(super) fn result(&self) -> Result<()> {
         let kept = self.saved.clashes.iter();
-        let kept = kept.filter(|conflict| conflict.case == Case::DeletedHere);
+        let kept = kept.filter(|one| matches!(one.case, Case::DeletedHere | Case::LinkedThere));
         let mut parts = Vec::new();
         match self.skipped.len() as u64 {
             0 => {}
@@ -159,6 +165,7 @@ fn about_skipped(skipped: &[(PathBuf, Error)], again: &str) -> Option<String> {
             "`store materialize --exact` there removes what the ref does not have, and puts the tree right; if it is a job's, `{again} --base N` \
              saves it, N being the version that the tree was made from"
         )),
+        Remedy::MaterializeFirst => Some(remedy::words(&Remedy::MaterializeFirst).into_owned()),
         Remedy::Unmount => Some(remedy::words(&Remedy::Unmount).into_owned()),
         _ => None,
     })
