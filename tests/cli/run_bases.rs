@@ -326,6 +326,37 @@ fn a_command_that_moves_its_cache_is_told_where_it_is() {
     assert!(told.stderr.contains("is not here any more"), "{told}");
 }
 
+/// In the first run of a project, nothing but the run itself knows the directory.
+#[test]
+fn another_directory_in_the_place_of_a_new_cache_is_not_saved() {
+    let env = environment!();
+    env.write("private/secret", "s");
+    for other in ["mkdir $DIR", "ln -s $PRIVATE $DIR"] {
+        let script = format!(
+            "DIR=$STORE_PROJECT_CACHE_DIR; PRIVATE={}; echo a > $DIR/a; mv $DIR elsewhere; {other}",
+            env.path("private").display()
+        );
+        let told = env.store(run(&[], &script));
+        assert_eq!(told.code, Some(5), "{told}");
+        assert!(told.stderr.contains("is another directory"), "{told}");
+        assert!(told.stderr.contains("move away what is in"), "{told}");
+        assert_eq!(env.store(["ls", REF]).code, Some(3));
+        let place = env.path("base/project");
+        match place.is_symlink() {
+            true => fs::remove_file(&place).unwrap(),
+            false => fs::remove_dir(&place).unwrap(),
+        }
+        fs::rename(env.path("elsewhere"), &place).unwrap();
+        if other.starts_with("ln") {
+            env.ok(["save", "--pending"]);
+            assert_eq!(newest(&env, REF), ["a=a"]);
+        } else {
+            fs::remove_dir_all(env.path("base")).unwrap();
+            env.store(["save", "--forget", place.to_str().unwrap()]);
+        }
+    }
+}
+
 #[test]
 fn a_cluster_that_has_nothing_either_is_named() {
     let env = environment!();

@@ -129,6 +129,7 @@ impl<'s> Saver<'s> {
         let Some(cache) = self.caches.get(at) else {
             return Ok(None);
         };
+        self.check_place(at, cache)?;
         let (store, stop, view) = match looked {
             Some(Looked { store, stop, view }) => (store, stop, Some(view)),
             None => {
@@ -193,14 +194,30 @@ impl<'s> Saver<'s> {
         outcome
     }
 
+    /// Where the directory is that the command was given, if it is elsewhere by now.
+    fn moved_to(&self, at: usize, cache: &Cache) -> Option<PathBuf> {
+        let place = self.followed.get(at)?.as_ref()?.place()?;
+        (cache.dir.canonicalize().ok().as_ref() != Some(&place)).then_some(place)
+    }
+
+    /// Fails if another directory, or a link to one, is in the place of the one that the command was given. It may be
+    /// anybody's.
+    fn check_place(&self, at: usize, cache: &Cache) -> Result<()> {
+        let is_other = cache.dir.symlink_metadata().is_ok() && self.moved_to(at, cache).is_some();
+        match is_other {
+            false => Ok(()),
+            true => Err(Error::conflict(format!(
+                "{}: is another directory than the one that the command was given",
+                cache.dir.display()
+            ))),
+        }
+    }
+
     /// Says what becomes of a cache that is not saved.
     fn not_saved(&self, error: Error, at: usize, cache: &Cache) -> Error {
         let (dir, name) = (cache.dir.display(), &cache.name);
         let is_there = cache.dir.exists();
-        let followed = self.followed.get(at).and_then(Option::as_ref);
-        let place = followed.and_then(Followed::place);
-        let is_moved = |place: &PathBuf| cache.dir.canonicalize().ok().as_ref() != Some(place);
-        if let Some(place) = place.filter(is_moved) {
+        if let Some(place) = self.moved_to(at, cache) {
             let [from, to] = [&place, &cache.dir].map(|dir| names::quoted(&dir.to_string_lossy()));
             let first = match is_there {
                 true => format!("move away what is in {to} now, then "),
