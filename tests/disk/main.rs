@@ -14,6 +14,7 @@ mod mounts;
 mod power;
 mod power_pool;
 mod power_save;
+mod shared;
 mod sweep;
 mod syncs;
 mod trace;

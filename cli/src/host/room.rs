@@ -1,5 +1,6 @@
 //! The directory of a new store: it must be free, and a group may own it together.
 
+use std::ffi::OsStr;
 use std::fs::{DirBuilder, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -41,7 +42,7 @@ pub(crate) fn check(dir: &Path) -> Result<()> {
         Ok(entries) => entries,
     };
     let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
-    let mut others = names.filter(|name| !OURS.iter().any(|ours| name == ours));
+    let mut others = names.filter(|name| !is_ours(name));
     let Some(other) = others.next() else {
         return Ok(());
     };
@@ -58,6 +59,13 @@ pub(crate) fn check(dir: &Path) -> Result<()> {
     .hint(format!(
         "a store wants a directory of its own, like {dir}/store"
     )))
+}
+
+/// Whether a store makes something of this name, or made it under that with `#` and a number first and was killed.
+fn is_ours(name: &OsStr) -> bool {
+    let whole = name.to_str().unwrap_or_default();
+    let made = whole.split_once('#').map_or(whole, |(made, _)| made);
+    OURS.contains(&made)
 }
 
 /// Creates `dir` for its owner only. An existing directory keeps its mode.

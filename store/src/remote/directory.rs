@@ -7,8 +7,10 @@
 //! object_store hides staged files of dead writers (`name#1`); here they are listed.
 //!
 //! A symlink of another user below the root is not followed (see [`way`]). What is read, listed, made or deleted here is
-//! reached from open directories; what object_store writes has its directory judged before and after.
+//! reached from open directories; what object_store writes has its directory judged before and after. In a store that a
+//! group shares, object_store writes nothing (see [`shared`]).
 
+mod shared;
 mod way;
 
 use std::collections::HashSet;
@@ -30,6 +32,7 @@ use rustix::io::Errno;
 use super::ObjectInfo;
 use crate::format::{bytes_max, is_object_key};
 use crate::fs::regular_at;
+pub(super) use shared::{Staged, Taken};
 pub(super) use way::Planted;
 use way::{DIRECTORY, TO_LIST, TO_LOOK, TO_READ, Way};
 
@@ -139,20 +142,19 @@ impl Directory {
 
     /// Creates an empty object if there is none, and the directories above it, but never the root.
     pub(super) fn touch(&self, key: &str) -> io::Result<()> {
-        let made = match self.create_new(key) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let mut above = PathBuf::new();
-                for name in Path::new(key).parent().unwrap_or(Path::new("")) {
-                    self.make_below(&above, name)?;
-                    above.push(name);
+        let made = match self.shared {
+            Some(_) if self.exists(key) => Ok(()),
+            Some(mode) => self.stage_with(key, mode).and_then(Staged::show),
+            None => match self.create_new(key) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    self.make_above(key)?;
+                    self.create_new(key)
                 }
-                self.create_new(key)
-            }
-            made => made,
+                made => made,
+            },
         };
         match made {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            Ok(()) => self.share(key),
             made => made,
         }
     }
@@ -164,19 +166,33 @@ impl Directory {
         Ok(made.map(drop)?)
     }
 
-    /// Gives read access to an object that this process has just written to exactly those who can read the store's
-    /// root, whatever the umask is. Objects never change, so nobody needs write access. A symlink that somebody put in
-    /// the object's place meanwhile is not followed.
-    pub(super) fn share(&self, key: &str) -> io::Result<()> {
-        let Some(root) = self.shared else {
-            return self.judge(key);
+    /// Begins an object of a store that a group shares; none in any other, whose objects object_store writes.
+    pub(super) fn stage(&self, key: &str) -> io::Result<Option<Staged>> {
+        let staged = self.shared.map(|mode| self.stage_with(key, mode));
+        staged.transpose()
+    }
+
+    fn stage_with(&self, key: &str, mode: u32) -> io::Result<Staged> {
+        let (above, name) = match self.way.above(key, DIRECTORY) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.make_above(key)?;
+                self.way.above(key, DIRECTORY)?
+            }
+            opened => opened?,
         };
-        let (above, name) = self.way.above(key, DIRECTORY)?;
-        let made = rustix::fs::openat(above, name, TO_READ | OFlags::NOFOLLOW, Mode::empty())?;
-        let mode = rustix::fs::fstat(&made)?.st_mode;
-        let wanted = (mode & 0o7770) | 0o040 | (root & 0o004);
-        if mode & 0o7777 != wanted {
-            rustix::fs::fchmod(&made, Mode::from_raw_mode(wanted))?;
+        Staged::new(above, name, mode)
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Makes the directories above `key` that are missing, but never the root.
+    fn make_above(&self, key: &str) -> io::Result<()> {
+        let mut above = PathBuf::new();
+        for name in Path::new(key).parent().unwrap_or(Path::new("")) {
+            self.make_below(&above, name)?;
+            above.push(name);
         }
         Ok(())
     }
@@ -184,18 +200,16 @@ impl Directory {
     /// Makes the directory `name` in `above`, unless it exists.
     fn make_below(&self, above: &Path, name: &OsStr) -> io::Result<()> {
         let at = self.way.open(above, DIRECTORY)?;
-        let made = rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o777));
-        match (made, self.shared) {
-            (Ok(()), Some(mode)) => {
-                let made =
-                    rustix::fs::openat(&at, name, TO_LIST | OFlags::NOFOLLOW, Mode::empty())?;
-                Ok(rustix::fs::fchmod(made, Mode::from_raw_mode(mode))?)
-            }
-            (Err(Errno::EXIST), _) => match self.way.open(above.join(name), DIRECTORY) {
+        let made = match self.shared {
+            Some(mode) => shared::make_directory(&at, name, mode),
+            None => rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o777)),
+        };
+        match made {
+            Err(Errno::EXIST) => match self.way.open(above.join(name), DIRECTORY) {
                 Err(error) if is_missing(&error) => Err(Errno::EXIST.into()),
                 found => found.map(drop),
             },
-            (made, _) => Ok(made?),
+            made => Ok(made?),
         }
     }
 

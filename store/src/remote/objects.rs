@@ -20,7 +20,7 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
-use self::upload::NamedUpload;
+use self::upload::{NamedUpload, SharedUpload};
 use super::abandoned::abandoned;
 use super::bucket::{
     Alive, Parts, PartsMax, Unconditional, bucket_failure, by_status, is_conflict,
@@ -196,7 +196,10 @@ impl Objects {
     fn put_as(&self, key: &str, bytes: Bytes, mode: PutMode) -> Result<object_store::Result<()>> {
         let path = object_path(key)?;
         if let Some(directory) = &self.directory {
-            directory.ready(key).map_err(self.io_failed(key, WRITE))?;
+            let staged = directory.ready(key).and_then(|()| directory.stage(key));
+            if let Some(staged) = staged.map_err(self.io_failed(key, WRITE))? {
+                return self.put_staged(key, staged, &bytes, &mode);
+            }
         }
         let options = PutOptions {
             mode,
@@ -208,7 +211,7 @@ impl Objects {
         };
         let done = self.ask(put).map(drop);
         if let (Some(directory), Ok(())) = (&self.directory, &done) {
-            let checked = directory.check_root().and_then(|()| directory.share(key));
+            let checked = directory.check_root().and_then(|()| directory.judge(key));
             checked.map_err(self.io_failed(key, WRITE))?;
         }
         Ok(done)
@@ -381,6 +384,10 @@ impl Write for Objects {
         let path = object_path(key)?;
         if let Some(directory) = &self.directory {
             directory.ready(key).map_err(self.io_failed(key, WRITE))?;
+            if directory.is_shared() {
+                let upload = SharedUpload::new(Arc::clone(directory), self.clone(), key);
+                return Ok(Box::new(upload));
+            }
         }
         let parts = Parts::new(
             Arc::clone(&self.store),
