@@ -145,3 +145,40 @@ fn what_became_a_program_or_a_directory_has_a_new_mode() {
     ];
     assert_eq!(seen(&env, &["a", "b", "b/now", "dir/c"]), expected);
 }
+
+#[test]
+fn a_tree_in_a_directory_of_another_user_is_put_right_without_its_time() {
+    let env = environment!();
+    for (name, text) in [("in/a", "a"), ("in/dir/b", "b")] {
+        env.write(name, text);
+    }
+    env.ok(["put", "in", REF]);
+    for dir in ["", "in", "home", "group", "group/dir"] {
+        let path = env.path(dir);
+        fs::create_dir_all(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o2777)).unwrap();
+    }
+    let out = std::process::Command::new("chown")
+        .args(["-R", "1001:1001"])
+        .arg(env.path("home"))
+        .status();
+    assert!(out.unwrap().success());
+    chown(env.path("group"), Some(1002), None).unwrap();
+    chown(env.path("group/dir"), Some(1002), None).unwrap();
+    let words = [
+        "materialize",
+        REF,
+        "group",
+        "--force",
+        "--link-mode",
+        "copy",
+    ];
+    let words = [&words[..], &["--pool", "home/pool"]].concat();
+    let as_user = ["--reuid", "1001", "--regid", "1001", "--clear-groups"];
+    let made: support::Finished = support::under("setpriv", as_user, &env.command(words))
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(made.code, Some(0), "{made}");
+    assert_eq!(fs::read_to_string(env.path("group/dir/b")).unwrap(), "b");
+}

@@ -151,15 +151,20 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Sets the time of a directory, unless it is right.
+    /// Sets the time of a directory, unless it is right. That of another user's directory only they can set.
     pub(super) fn settle(&mut self, way: &[Vec<u8>], time: Time) -> Result<()> {
         (self.fence)()?;
         let at = self.trail.go(way)?;
         let failed = |errno| failed("set the time of", way, b"", errno);
-        if Stat::from(fs::fstat(at).map_err(failed)?).mtime == time {
+        let stat = fs::fstat(at).map_err(failed)?;
+        let is_own = stat.st_uid == crate::host::trust::user();
+        if Stat::from(stat).mtime == time {
             return Ok(());
         }
-        fs::futimens(at, &stamps(time)).map_err(failed)
+        match fs::futimens(at, &stamps(time)) {
+            Err(Errno::PERM) if !is_own => Ok(()),
+            set => set.map_err(failed),
+        }
     }
 
     /// Reports a path that stays because a job changed it first.
@@ -195,11 +200,13 @@ fn set_time(dir: BorrowedFd<'_>, name: &[u8], time: Time) -> Result<()> {
         .map_err(|source| Error::io("set the time of", shown(name).to_string(), source.into()))
 }
 
+/// The error of a step. With an empty name, of the directory itself.
 fn failed(doing: &str, dir: &[Vec<u8>], name: &[u8], errno: Errno) -> Error {
-    let way: Vec<&[u8]> = dir.iter().map(Vec::as_slice).chain([name]).collect();
-    disk::failed(
-        doing,
-        Path::new(&shown(&way.join(&b'/')).to_string()),
-        errno,
-    )
+    let names = dir.iter().map(Vec::as_slice).chain([name]);
+    let way: Vec<&[u8]> = names.filter(|name| !name.is_empty()).collect();
+    let way = match way.join(&b'/') {
+        root if root.is_empty() => b".".to_vec(),
+        way => way,
+    };
+    disk::failed(doing, Path::new(&shown(&way).to_string()), errno)
 }
