@@ -98,8 +98,8 @@ fn a_symlink_in_a_cache_for_everybody_leads_nowhere() {
     std::fs::create_dir(env.path("precious")).unwrap();
     link_of_a_stranger(&env.path("precious"), &env.path("other").join(COMPILER));
     let refused = env.store(["neff", "pull", "other", "project/demo/own"]);
-    assert_eq!(refused.code, Some(1), "{refused}");
-    assert!(refused.stderr.contains("user 4242"), "{refused}");
+    assert_eq!(refused.code, Some(6), "{refused}");
+    assert!(refused.stderr.contains("behind a symlink"), "{refused}");
     assert_eq!(std::fs::read_dir(env.path("precious")).unwrap().count(), 0);
 }
 
@@ -417,4 +417,33 @@ fn the_owner_of_a_store_leads_nobody_into_what_is_not_the_owners() {
             std::fs::rename(&aside, &place).unwrap();
         }
     }
+}
+
+/// Those who write to a cache together, as in the directory of a group, choose where its symlinks lead.
+#[test]
+fn a_pull_leaves_alone_what_is_behind_a_symlink_in_a_cache() {
+    let env = environment!();
+    module(&env.path("own"), "100+aaaaaaaa", 1);
+    env.ok(["neff", "push", "own", "project/demo/own"]);
+    std::fs::create_dir(env.path("cache")).unwrap();
+    let half = format!("thesis/{}", "MODULE_100+aaaaaaaa");
+    let precious = env.write(format!("{half}/precious"), "years");
+    std::fs::create_dir_all(env.path("thesis")).unwrap();
+    link_of_a_stranger(&env.path("thesis"), &env.path("cache").join(COMPILER));
+    for words in [&["--dry-run"][..], &[]] {
+        let pull = ["neff", "pull", "cache", "project/demo/own"];
+        let refused = env.store(pull.iter().chain(words));
+        assert_eq!(refused.code, Some(6), "{refused}");
+        let told = format!("note: {COMPILER}/MODULE_100+aaaaaaaa: behind a symlink, not taken");
+        assert!(refused.stderr.contains(&told), "{refused}");
+        assert!(
+            refused.stderr.contains("hint: look at the symlinks"),
+            "{refused}"
+        );
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "years");
+        let there = std::fs::read_dir(env.path("thesis")).unwrap();
+        assert_eq!(there.count(), 1);
+    }
+    std::fs::remove_file(env.path("cache").join(COMPILER)).unwrap();
+    env.ok(["neff", "pull", "cache", "project/demo/own"]);
 }

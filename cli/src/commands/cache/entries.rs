@@ -82,6 +82,9 @@ pub(super) enum State {
     Incomplete,
     /// The store has lost its bytes.
     Lost,
+    /// A symlink in the directory is on the way to it.
+    #[serde(rename = "behind-link")]
+    BehindLink,
 }
 
 impl State {
@@ -92,6 +95,7 @@ impl State {
             Self::Locked => "locked",
             Self::Incomplete => "incomplete",
             Self::Lost => "lost",
+            Self::BehindLink => "behind a symlink",
         }
     }
 }

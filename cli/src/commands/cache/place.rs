@@ -5,12 +5,13 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
+use rustix::fs::{self, CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, renameat_with};
 use rustix::io::Errno;
 use rustix::process::{FlockType, fcntl_getlk};
 use store::{Error, Result};
@@ -73,7 +74,7 @@ fn is_old(path: &Path, age: Duration) -> bool {
 /// Python's `lockf` takes). Some file systems cannot tell, so nothing relies on the answer.
 fn is_free(path: &Path) -> bool {
     // A directory is locked by pulls. A FIFO would wait for a writer.
-    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let mut options = File::options();
     let opened = options.read(true).custom_flags(nonblocking).open(path);
     opened.is_ok_and(|file| {
@@ -115,6 +116,44 @@ pub(super) enum Placed {
     There,
     /// A process works on the entry.
     InWork,
+    /// A symlink is on the way to it.
+    BehindLink,
+}
+
+/// Opens a directory for what is done to names in it. A symlink in its place is none.
+const DIRECTORY: OFlags = OFlags::PATH
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// Whether a symlink below `root` is on the way to an entry. Nothing is put, replaced or deleted behind one: whoever may
+/// write to the cache chooses where it leads.
+pub(super) fn is_behind_link(root: &Path, path: &[u8]) -> bool {
+    let path = Path::new(OsStr::from_bytes(path));
+    let above = path.ancestors().skip(1);
+    above.filter(|above| *above != Path::new("")).any(|above| {
+        let found = std::fs::symlink_metadata(root.join(above));
+        found.is_ok_and(|found| found.is_symlink())
+    })
+}
+
+/// Opens the directory of an entry, and makes what is missing of it; none, if a symlink is on the way. Later renames do
+/// not lead its user elsewhere.
+fn above(root: &Path, path: &Path) -> std::io::Result<Option<OwnedFd>> {
+    let mut at = fs::openat(CWD, root, DIRECTORY, Mode::empty())?;
+    for name in path.parent().unwrap_or(Path::new("")) {
+        match fs::mkdirat(&at, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        at = match fs::openat(&at, name, DIRECTORY, Mode::empty()) {
+            Err(Errno::NOTDIR | Errno::LOOP) if fs::readlinkat(&at, name, Vec::new()).is_ok() => {
+                return Ok(None);
+            }
+            opened => opened?,
+        };
+    }
+    Ok(Some(at))
 }
 
 /// Moves the complete entry at `built` to its place.
@@ -123,9 +162,12 @@ pub(super) fn place(root: &Path, path: &[u8], built: &Path, profile: &Profile) -
     let failed = |source| Error::io("move an entry to", &to, source);
     if let Some(above) = to.parent() {
         planted::check(above)?;
-        std::fs::create_dir_all(above).map_err(failed)?;
     }
-    match moved(built, &to) {
+    let Some(above) = above(root, Path::new(OsStr::from_bytes(path))).map_err(failed)? else {
+        return Ok(Placed::BehindLink);
+    };
+    let name = to.file_name().unwrap_or_default();
+    match moved(built, (&above, name)) {
         Ok(()) => return Ok(Placed::New),
         Err(error) if is_taken(&error) => {}
         Err(error) => return Err(failed(error)),
@@ -140,7 +182,7 @@ pub(super) fn place(root: &Path, path: &[u8], built: &Path, profile: &Profile) -
     if there.is_some_and(|entry| is_in_work(root, path, &entry, profile)) {
         return Ok(Placed::InWork);
     }
-    exchanged(built, &to).map_err(failed)?;
+    exchanged(built, (&above, name)).map_err(failed)?;
     Ok(Placed::Instead)
 }
 
@@ -151,28 +193,28 @@ fn is_taken(error: &std::io::Error) -> bool {
     )
 }
 
-/// Renames without overwriting.
-fn moved(from: &Path, to: &Path) -> std::io::Result<()> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+/// Renames to a name in an open directory, without overwriting.
+fn moved(from: &Path, (above, name): (impl AsFd, &OsStr)) -> std::io::Result<()> {
+    match renameat_with(CWD, from, &above, name, RenameFlags::NOREPLACE) {
         // Without support for NOREPLACE: renaming a directory replaces only an empty one, and a link replaces nothing.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-            match std::fs::symlink_metadata(from)?.is_dir() {
-                true => std::fs::rename(from, to),
-                false => std::fs::hard_link(from, to),
-            }
+            Ok(match std::fs::symlink_metadata(from)?.is_dir() {
+                true => fs::renameat(CWD, from, &above, name)?,
+                false => fs::linkat(CWD, from, &above, name, fs::AtFlags::empty())?,
+            })
         }
         done => Ok(done?),
     }
 }
 
-/// Exchanges both paths. The old entry is then in the temporary directory and is removed with it.
-fn exchanged(from: &Path, to: &Path) -> std::io::Result<()> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE) {
+/// Exchanges both. The old entry is then in the temporary directory and is removed with it.
+fn exchanged(from: &Path, (above, name): (impl AsFd, &OsStr)) -> std::io::Result<()> {
+    match renameat_with(CWD, from, &above, name, RenameFlags::EXCHANGE) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
             let mut aside = from.as_os_str().to_owned();
             aside.push(".old");
-            std::fs::rename(to, aside)?;
-            moved(from, to)
+            fs::renameat(&above, name, CWD, aside)?;
+            moved(from, (above, name))
         }
         done => Ok(done?),
     }

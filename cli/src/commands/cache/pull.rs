@@ -45,6 +45,9 @@ pub(super) struct PullReport {
     /// Those of them that are not here, and whose bytes the store has lost.
     #[serde(skip)]
     lost: BTreeSet<Vec<u8>>,
+    /// Those that are wanted, and that a symlink of the directory leads away from it.
+    #[serde(skip)]
+    behind_links: BTreeSet<Vec<u8>>,
     secs: f64,
 }
 
@@ -89,6 +92,7 @@ pub(super) fn pull(
         skipped: Vec::new(),
         refused: Vec::new(),
         lost: BTreeSet::new(),
+        behind_links: BTreeSet::new(),
         secs: 0.0,
     };
     for name in refs {
@@ -157,6 +161,8 @@ impl PullReport {
                 self.refused.push(Refused::new(path, state, Some(name)));
             } else if own.is_some_and(|own| place::is_in_work(root, path, own, profile)) {
                 self.skip(path);
+            } else if place::is_behind_link(root, path) {
+                self.refuse_behind_link(path);
             } else if !is_here {
                 wanted.insert(path.clone(), entry.clone());
             }
@@ -170,9 +176,23 @@ impl PullReport {
         self.lost.insert(path.to_vec());
     }
 
-    /// Fails if the store has lost entries that are not here.
+    /// Refuses an entry that would not be in the directory. Several refs may have it.
+    fn refuse_behind_link(&mut self, path: &[u8]) {
+        if self.behind_links.insert(path.to_vec()) {
+            let refused = Refused::new(path, State::BehindLink, None);
+            self.refused.push(refused);
+        }
+    }
+
+    /// Fails if the store has lost entries that are not here, or if symlinks lead entries elsewhere.
     pub(super) fn outcome(&self) -> Result<()> {
         match self.lost.len() as u64 {
+            0 if !self.behind_links.is_empty() => Err(Error::partial(format!(
+                "{} cannot be pulled: symlinks in {} lead elsewhere",
+                human::counted(self.behind_links.len() as u64, "entry"),
+                names::shown(self.directory.as_os_str().as_bytes())
+            ))
+            .hint("look at the symlinks, and remove them: entries are put into the directory itself alone")),
             0 => Ok(()),
             count => Err(Error::partial(format!(
                 "{} cannot be pulled: the store has lost their bytes",
@@ -237,6 +257,10 @@ fn bring(
             }
             Placed::There => report.hits += 1,
             Placed::InWork => report.skip(path),
+            Placed::BehindLink => {
+                report.refuse_behind_link(path);
+                kept_out.insert(path.clone());
+            }
         }
     }
     Ok(kept_out)
