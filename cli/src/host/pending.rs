@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use store::{Error, RefName, Result, Store};
 
-use crate::ui::names::quoted;
+use crate::ui::names::{quoted, quoted_path};
 
 /// The directory of these files, below the state directory.
 const DIR: &str = "pending";
@@ -209,7 +209,7 @@ impl Pending {
         };
         let (dir, place) = (self.path.display(), &self.store);
         let target = quoted(self.target.as_deref().unwrap_or("REF"));
-        let (from, to) = (quoted(&dir), quoted(place));
+        let (from, to) = (quoted_path(&self.path), quoted(place));
         let otherwise = match &self.compiles {
             None => format!("`store save {from} {target} --base 0 --store {to}` saves it"),
             Some(OfCompiles { profile, .. }) => {

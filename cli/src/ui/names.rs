@@ -186,17 +186,72 @@ pub(crate) fn id(id: Option<&store::Id>) -> String {
 
 /// Quotes a word, like a ref or a path, for a shell, if necessary.
 pub(crate) fn quoted(word: &(impl ToString + ?Sized)) -> String {
-    let word = word.to_string();
+    quoted_bytes(word.to_string().as_bytes())
+}
+
+/// Quotes a path for a shell, byte by byte.
+pub(crate) fn quoted_path(path: &std::path::Path) -> String {
+    quoted_bytes(path.as_os_str().as_bytes())
+}
+
+/// Whoever prints the word escapes what a terminal would act on. So such bytes are written as in `$'\n'`, which bash, zsh
+/// and ksh read.
+fn quoted_bytes(word: &[u8]) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@+~".contains(c);
-    match word.chars().all(is_plain) {
-        true => word,
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+    match std::str::from_utf8(word) {
+        Ok(text) if text.chars().all(is_plain) => text.to_owned(),
+        Ok(text) if !text.contains(store::is_unseen) => {
+            format!("'{}'", text.replace('\'', "'\\''"))
+        }
+        _ => escaped(word),
     }
+}
+
+fn escaped(word: &[u8]) -> String {
+    let mut quoted = "$'".to_owned();
+    let hex = |bytes: &[u8]| -> String {
+        let bytes = bytes.iter().map(|byte| format!("\\x{byte:02x}"));
+        bytes.collect()
+    };
+    for chunk in word.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\'' | '\\' => quoted.extend(['\\', c]),
+                '\n' => quoted += "\\n",
+                '\t' => quoted += "\\t",
+                c if store::is_unseen(c) => quoted += &hex(c.encode_utf8(&mut [0; 4]).as_bytes()),
+                c => quoted.push(c),
+            }
+        }
+        quoted += &hex(chunk.invalid());
+    }
+    quoted + "'"
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shell_reads_a_quoted_word_as_it_was() {
+        for (word, expected) in [
+            (&b"a/b-c.1"[..], "a/b-c.1"),
+            (b"two words", "'two words'"),
+            (b"it's", "'it'\\''s'"),
+            (b"new\nline's \\", "$'new\\nline\\'s \\\\'"),
+            (b"\x1b[1m\t4", "$'\\x1b[1m\\t4'"),
+            (b"gr\xfcn", "$'gr\\xfcn'"),
+            ("\u{202e}x".as_bytes(), "$'\\xe2\\x80\\xaex'"),
+        ] {
+            let quoted = quoted_bytes(word);
+            assert_eq!(quoted, expected);
+            let script = format!("printf %s {quoted}");
+            let read = std::process::Command::new("bash")
+                .args(["-c", &script])
+                .output();
+            assert_eq!(read.unwrap().stdout, word);
+        }
+    }
 
     #[test]
     fn a_text_tells_the_terminal_nothing() {

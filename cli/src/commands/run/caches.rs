@@ -298,7 +298,7 @@ impl Cache {
             None => error.hint(format!(
                 "the command was not started: name another directory with --base, or save what is there first: \
                  `store save {} {} --base N`, with the version that it was made from, or 0 if it is from none",
-                names::quoted(&dir),
+                names::quoted_path(&self.dir),
                 names::quoted(&self.name)
             )),
         })

@@ -218,7 +218,7 @@ impl<'s> Saver<'s> {
         let (dir, name) = (cache.dir.display(), &cache.name);
         let is_there = cache.dir.exists();
         if let Some(place) = self.moved_to(at, cache) {
-            let [from, to] = [&place, &cache.dir].map(|dir| names::quoted(&dir.to_string_lossy()));
+            let [from, to] = [&place, &cache.dir].map(|dir| names::quoted_path(dir));
             let first = match is_there {
                 true => format!("move away what is in {to} now, then "),
                 false => String::new(),

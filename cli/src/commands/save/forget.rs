@@ -11,7 +11,7 @@ use crate::ui::names;
 
 /// The message about a directory of the list that is not there.
 pub(super) fn missing(dir: &Path) -> String {
-    let quoted = names::quoted(&dir.to_string_lossy());
+    let quoted = names::quoted_path(dir);
     let dir = dir.display();
     format!(
         "{dir}: is not there, and stays on the list: its volume may not be mounted; if it was deleted for good, \
