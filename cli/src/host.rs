@@ -11,4 +11,5 @@ pub(crate) mod priority;
 pub(crate) mod room;
 pub(crate) mod session;
 pub(crate) mod signals;
+pub(crate) mod state;
 pub(crate) mod stores;

@@ -447,3 +447,52 @@ fn a_pull_leaves_alone_what_is_behind_a_symlink_in_a_cache() {
     std::fs::remove_file(env.path("cache").join(COMPILER)).unwrap();
     env.ok(["neff", "pull", "cache", "project/demo/own"]);
 }
+
+/// What is noted there would be read as the caller, and published.
+#[test]
+fn a_state_directory_of_another_user_saves_nothing() {
+    let env = environment!();
+    env.write("d/file", "text");
+    env.ok(["put", "d", "project/demo/d"]);
+    env.write("secret/key", "of root");
+    let store = env.path("home/.local/share/store");
+    // A save that cannot reach its store notes the directory.
+    std::fs::rename(&store, env.path("away")).unwrap();
+    let noted = env.store(["save", "secret", "project/demo/stolen"]);
+    assert_ne!(noted.code, Some(0), "{noted}");
+    std::fs::rename(env.path("away"), &store).unwrap();
+    let state = env.path("home/.local/state/store");
+    let list = state.join("pending");
+    let mode = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let file = std::fs::read_dir(&list).unwrap().next().unwrap();
+    let file = file.unwrap().path();
+    assert_eq!(list.metadata().unwrap().permissions().mode() & 0o077, 0);
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o077, 0);
+    let refused = |at: &std::path::Path, why: &str, is_dir: bool| {
+        let refused = env.store(["save", "--pending"]);
+        assert_eq!(refused.code, Some(1), "{refused}");
+        let told = format!("{}: {why}", at.display());
+        assert!(refused.stderr.contains(&told), "{refused}");
+        assert!(refused.stderr.contains("set XDG_STATE_HOME"), "{refused}");
+        assert_ne!(env.store(["ls", "project/demo/stolen"]).code, Some(0));
+        if is_dir {
+            let refused = env.store(run(&[], "echo started"));
+            assert_eq!(refused.code, Some(1), "{refused}");
+            assert!(refused.stdout.is_empty() && refused.stderr.contains(&told));
+        }
+    };
+    for at in [&state, &list, &file] {
+        let is_dir = at.is_dir();
+        chown(at, Some(STRANGER), None).unwrap();
+        refused(at, "belongs to user 4242, expected user 0", is_dir);
+        chown(at, Some(0), Some(7)).unwrap();
+        mode(at, if is_dir { 0o770 } else { 0o660 });
+        refused(at, "others may write to it", is_dir);
+        mode(at, if is_dir { 0o700 } else { 0o600 });
+        chown(at, Some(0), Some(0)).unwrap();
+    }
+    env.ok(["save", "--pending"]);
+    env.ok(["ls", "project/demo/stolen"]);
+}

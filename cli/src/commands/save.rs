@@ -211,7 +211,7 @@ struct Saved {
 /// Saves the directories on the list for this store.
 fn pending(how: &How, context: &Context) -> Result<()> {
     let url = context.store_url()?;
-    let mut all = Pending::all(config::state_dir());
+    let mut all = Pending::all(config::state_dir())?;
     // A run that only compiled has nothing to save. Its entry only says which ref the directory belongs to.
     all.retain(|noted| match noted.compiles() {
         None => !apart::is_all(noted.directory(), noted.exclude()),

@@ -4,12 +4,15 @@
 //! Each has a file in this program's state directory. The file names the directory and never holds any of its content,
 //! which stays where it is.
 
+use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use store::{Error, RefName, Result, Store};
 
+use crate::host::state;
 use crate::ui::names::{quoted, quoted_path};
 
 /// The directory of these files, below the state directory.
@@ -123,10 +126,18 @@ impl Pending {
     }
 
     /// All saves on the list.
-    pub(crate) fn all(kept: Option<PathBuf>) -> Vec<Self> {
-        let mut all: Vec<Self> = files(kept).filter_map(|path| Self::read(&path)).collect();
+    ///
+    /// # Errors
+    /// Denied, if somebody else could have put them there.
+    pub(crate) fn all(kept: Option<PathBuf>) -> Result<Vec<Self>> {
+        check(kept.as_deref())?;
+        let mut all = Vec::new();
+        for path in files(kept) {
+            state::check(&path)?;
+            all.extend(Self::read(&path));
+        }
         all.sort_by(|one, other| one.path.cmp(&other.path));
-        all
+        Ok(all)
     }
 
     /// Files of the list that hold no save: damaged ones, and those of a later program.
@@ -236,6 +247,10 @@ impl Pending {
     }
 
     fn read(file: &Path) -> Option<Self> {
+        let places = [file, file.parent()?, file.parent()?.parent()?];
+        if places.iter().any(|place| state::check(place).is_err()) {
+            return None;
+        }
         let bytes = store::read_regular(file, BYTES_MAX).ok()?;
         let mut found: Self = serde_json::from_slice(&bytes).ok()?;
         found.file = file.to_path_buf();
@@ -253,11 +268,12 @@ impl Pending {
                 .hint("what cannot be saved is noted there: set XDG_STATE_HOME to a directory that can be written")
         };
         let dir = self.file.parent().unwrap_or_else(|| Path::new("."));
-        std::fs::create_dir_all(dir).map_err(failed)?;
+        check(dir.parent())?;
+        state::make(dir).map_err(failed)?;
         let text = serde_json::to_vec(self)
             .map_err(|source| Error::invalid("a pending save").because(source))?;
         let new = self.file.with_extension(std::process::id().to_string());
-        std::fs::write(&new, text)
+        write_closed(&new, &text)
             .and_then(|()| std::fs::rename(&new, &self.file))
             .map_err(failed)
     }
@@ -274,7 +290,7 @@ impl Pending {
     pub(crate) fn remove(&self) {
         let saved = self.saved_file().filter(|_| !self.exclude.is_empty());
         let is_kept = saved.is_some_and(|saved| {
-            let dir = saved.parent().map(std::fs::create_dir_all);
+            let dir = saved.parent().map(state::make);
             dir.is_some_and(|made| made.is_ok()) && std::fs::rename(&self.file, saved).is_ok()
         });
         if !is_kept {
@@ -294,12 +310,29 @@ impl Pending {
     }
 }
 
+/// Checks that nobody else can put anything on the list that is in a state directory.
+///
+/// # Errors
+/// Denied, naming the directory.
+pub(crate) fn check(kept: Option<&Path>) -> Result<()> {
+    let Some(kept) = kept else { return Ok(()) };
+    let dirs = [kept.to_path_buf(), kept.join(DIR), kept.join(SAVED_DIR)];
+    dirs.iter().try_for_each(|dir| state::check(dir))
+}
+
 fn files(kept: Option<PathBuf>) -> impl Iterator<Item = PathBuf> {
     let entries = kept.and_then(|dir| std::fs::read_dir(dir.join(DIR)).ok());
     let paths = entries.into_iter().flatten().flatten();
     paths
         .map(|entry| entry.path())
         .filter(|path| path.extension().is_some_and(|end| end == "json"))
+}
+
+/// Writes a file that nobody else may write to, whatever the umask is.
+fn write_closed(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let mut options = std::fs::File::options();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(path)?.write_all(text)
 }
 
 fn version(compiles: Option<&OfCompiles>) -> u32 {

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::config;
+use crate::host::state;
 
 /// How many of the newest bytes are read.
 const BYTES_READ_MAX: u64 = 1 << 20;
@@ -73,7 +74,7 @@ fn place() -> Option<PathBuf> {
 
 fn write(path: &Path, line: &Line) -> std::io::Result<()> {
     if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir)?;
+        state::make(dir)?;
     }
     if path
         .metadata()

@@ -23,7 +23,7 @@ use crate::context::jobs::check_same;
 use crate::context::pools::{self, PoolArgs};
 use crate::context::{Context, elsewhere};
 use crate::host::apart;
-use crate::host::pending::{Pending, message_of};
+use crate::host::pending::{self, Pending, message_of};
 use crate::host::planted;
 use crate::ui::{failure, human, names, remedy};
 
@@ -272,6 +272,8 @@ impl Cache {
     /// Checks that the directory is empty or already holds this cache. Changes nothing.
     pub(super) fn check_place(&self, store: &Store, context: &Context) -> Result<()> {
         planted::check(&self.dir).map_err(not_started)?;
+        // The list says what an earlier run left in the directory.
+        pending::check(config::state_dir().as_deref())?;
         if let Err(error) = self.check_destination(store, context) {
             // A cache that is not needed is skipped later, with a warning.
             return match self.is_needed {
@@ -321,7 +323,7 @@ impl Cache {
         let made = trees.filter(|tree| tree.path == dir && tree.store == id);
         let made = made.filter_map(|tree| Some(tree.source.parse::<RefSpec>().ok()?.name));
         let saved = store::saved_to(store, pools, &self.dir).ok();
-        let others = Pending::all(config::state_dir()).into_iter();
+        let others = Pending::all(config::state_dir())?.into_iter();
         let others = others.filter(|noted| noted.compiles().is_none() && noted.directory() == dir);
         let others = others.filter_map(|noted| noted.target()?.parse().ok());
         let own = left.map(|_| self.name.clone());

@@ -28,7 +28,7 @@ pub(super) fn forget(dir: &Path, is_dry: bool, context: &Context) -> Result<()> 
     let given = std::path::absolute(dir).map_err(|source| Error::io("find", dir, source))?;
     // The list has real paths.
     let real = dir.canonicalize().unwrap_or_else(|_| given.clone());
-    let mut all = Pending::all(config::state_dir());
+    let mut all = Pending::all(config::state_dir())?;
     all.retain(|noted| {
         let listed = noted.directory();
         noted.store() == url && (listed.starts_with(&given) || listed.starts_with(&real))
