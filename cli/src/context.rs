@@ -55,7 +55,8 @@ impl Context {
     ///
     /// If signals are for a child command, they only ask this process to stop.
     pub(crate) fn new(global: Global, are_for_a_command: bool) -> Result<Self> {
-        let out = Output::new(global.json, global.quiet);
+        let named = global.named().map(|named| clusters::masked(&named));
+        let out = Output::new(global.json, global.quiet).at(named);
         raise_open_files();
         let config = Config::load()?;
         if let Some(path) = config.exposed() {

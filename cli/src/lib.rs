@@ -50,7 +50,8 @@ pub fn main() -> ExitCode {
             .map_err(|error| context::elsewhere::of_named_store(error, &context))
             .and_then(|()| context.out.finish());
         let told = context.tell_warnings();
-        (code, failed) = (context.code(), context.failed.take());
+        let at_store = |error| context::elsewhere::of_named_store(error, &context);
+        (code, failed) = (context.code(), context.failed.take().map(at_store));
         match (code, told) {
             (0, Err(error)) if done.is_ok() => Err(error),
             // The exit code is that of a child command, or of what failed.

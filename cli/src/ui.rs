@@ -7,6 +7,7 @@ pub(crate) mod home;
 pub(crate) mod human;
 pub(crate) mod names;
 pub(crate) mod output;
+pub(crate) mod naming;
 pub(crate) mod paint;
 pub(crate) mod progress;
 pub(crate) mod remedy;

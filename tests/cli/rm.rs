@@ -67,7 +67,7 @@ fn paths_go_as_a_new_version_and_the_old_one_stays() {
     exit code: 0
     --- stdout
     project/demo/cache@2 (@[VERSION-ID]): without 4 entries of @1, 50.0 kB
-    @1 still has them, and their bytes stay until it is dropped; `store rm project/demo/cache@2` takes this back
+    @1 still has them, and their bytes stay until it is dropped; while this is the newest version, `store rm project/demo/cache@2` takes it back
     --- stderr
     ");
     assert_eq!(
@@ -431,4 +431,29 @@ fn what_comes_back_stays_as_long_as_it_did() {
     let again = env.store(["undo", REF, "--json"]);
     assert!(again.to_string().contains(&format!("{REF}@1")), "{again}");
     assert_eq!(env.ok(["history", REF, "--json"]), history);
+}
+
+/// A hint that is pasted must not drop something in another store.
+#[test]
+fn the_commands_of_a_report_name_the_store_that_was_named() {
+    let env = site();
+    env.ok(["init", "my other"]);
+    env.ok(["--store", "my other", "put", "in", REF]);
+    let spec = format!("{REF}:logs");
+    let told = env.ok(["--store", "my other", "rm", &spec]);
+    let hint = format!(
+        "while this is the newest version, `store rm --store 'my other' {REF}@2` takes it back"
+    );
+    assert!(told.contains(&hint), "{told}");
+    let told = env.ok(["rm", &spec]);
+    assert!(told.contains(&format!("`store rm {REF}@2`")), "{told}");
+    let of_environment = env
+        .command(["rm", &format!("{REF}:data")])
+        .env("STORE_URL", "my other")
+        .output()
+        .unwrap();
+    let told = String::from_utf8(of_environment.stdout).unwrap();
+    assert!(told.contains(&format!("`store rm {REF}@3`")), "{told}");
+    let told = env.ok(["--store", "my other", "rm", &format!("{REF}@3")]);
+    assert!(told.contains("`store undo --store 'my other'`"), "{told}");
 }

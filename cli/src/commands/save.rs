@@ -260,7 +260,7 @@ fn pending(how: &How, context: &Context) -> Result<()> {
             human::count(failed.len() as u64),
             human::counted(count, "directory")
         ))
-        .list(failed)),
+        .list(failed.iter().map(|told| context.out.named(told)))),
     }
 }
 

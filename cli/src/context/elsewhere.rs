@@ -4,6 +4,7 @@
 //! All clusters are asked at the same time, with one short deadline. Buckets may be slow, so they are not asked for a
 //! name that may be mistyped, only when the caller needs the answer.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use store::{Error, ErrorKind, Remedy, Result, Store, remote};
 use crate::config::clusters::{self, Cluster};
 use crate::context::Context;
 use crate::ui::names::quoted;
-use crate::ui::{home, remedy};
+use crate::ui::{naming, remedy};
 
 /// Time for all clusters to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -42,39 +43,11 @@ pub(crate) fn hint(error: Error, context: &Context) -> Error {
     }
 }
 
-/// Verbs in hints that work with a store.
-const VERBS: [&str; 21] = [
-    "diff",
-    "du",
-    "export",
-    "gc",
-    "get",
-    "history",
-    "import",
-    "info",
-    "init",
-    "ls",
-    "pin",
-    "policy",
-    "pull",
-    "put",
-    "repair",
-    "rm",
-    "save",
-    "summarize",
-    "undo",
-    "unpin",
-    "verify",
-];
-
 /// Adds the store that was named on the command line to the commands in the hint.
 pub(crate) fn of_named_store(error: Error, context: &Context) -> Error {
-    let named = context.global.store.as_ref();
-    let of_environment = std::env::var_os("STORE_URL").map(home::at_home);
-    let is_of_environment = named.is_some() && of_environment.as_ref() == named;
-    match named.and_then(|named| named.to_str()) {
-        Some(named) if !is_of_environment => at(error, named),
-        _ => error,
+    match context.global.named() {
+        Some(named) => at(error, &named),
+        None => error,
     }
 }
 
@@ -83,32 +56,9 @@ pub(crate) fn at(error: Error, named: &str) -> Error {
     let Some(hint) = error.remedy().map(remedy::words) else {
         return error;
     };
-    let named = quoted(&clusters::masked(named));
-    let mut parts = hint.split('`');
-    let mut changed = parts.next().unwrap_or_default().to_owned();
-    for (at, part) in parts.enumerate() {
-        changed.push('`');
-        // Every other part is between backquotes.
-        let command = part.strip_prefix("store ").filter(|_| at % 2 == 0);
-        let verb = command.and_then(|command| command.split(' ').next());
-        match verb.filter(|verb| {
-            VERBS.contains(verb) && !part.contains("--store") && !part.contains("STORE")
-        }) {
-            // This command already names the place.
-            Some("init") if part != "store init" => changed += part,
-            Some(verb) => {
-                let rest = part
-                    .strip_prefix("store ")
-                    .and_then(|part| part.strip_prefix(verb));
-                changed += &format!("store {verb} --store {named}{}", rest.unwrap_or_default());
-            }
-            None => changed += part,
-        }
-    }
-    if changed == hint {
-        error
-    } else {
-        error.hint(changed)
+    match naming::with_store(&hint, &clusters::masked(named)) {
+        Cow::Borrowed(_) => error,
+        Cow::Owned(changed) => error.hint(changed),
     }
 }
 

@@ -64,3 +64,16 @@ pub(crate) struct Global {
     #[arg(long, short, global = true, conflicts_with = "progress")]
     pub(crate) quiet: bool,
 }
+
+impl Global {
+    /// The store, if it was named on the command line, and not by the environment.
+    pub(crate) fn named(&self) -> Option<String> {
+        let named = self.store.as_ref()?;
+        let of_environment = std::env::var_os("STORE_URL").map(home::at_home);
+        let is_of_environment = of_environment.as_ref() == Some(named);
+        named
+            .to_str()
+            .filter(|_| !is_of_environment)
+            .map(str::to_owned)
+    }
+}

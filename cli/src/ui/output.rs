@@ -9,7 +9,7 @@ use store::remote::Waits;
 use store::{Error, Result, is_unseen};
 
 use crate::ui::table::{Side, Table};
-use crate::ui::{names, paint};
+use crate::ui::{names, naming, paint};
 
 /// The version of the JSON schema. Under one number, fields may be added but never change their meaning. `cli/JSON.md`
 /// has a sample of each object.
@@ -87,6 +87,8 @@ impl fmt::Write for Seen<'_> {
 pub(crate) struct Output {
     json: bool,
     quiet: bool,
+    /// The store that was named on the command line.
+    named: Option<String>,
     to: RefCell<BufWriter<Stdout>>,
 }
 
@@ -95,7 +97,23 @@ impl Output {
         Self {
             json,
             quiet,
+            named: None,
             to: RefCell::new(BufWriter::with_capacity(64 << 10, io::stdout())),
+        }
+    }
+
+    /// Lets the commands in notes and reports name this store.
+    #[must_use]
+    pub(crate) fn at(self, named: Option<String>) -> Self {
+        Self { named, ..self }
+    }
+
+    /// The text, whose commands name the store that was named on the command line.
+    pub(crate) fn named(&self, text: &impl Display) -> String {
+        let text = text.to_string();
+        match &self.named {
+            Some(named) => naming::with_store(&text, named).into_owned(),
+            None => text,
         }
     }
 
@@ -160,10 +178,10 @@ impl Output {
 
     /// Writes what a verb did. With --quiet, only as JSON.
     pub(crate) fn report(&self, report: &(impl Serialize + Display)) -> Result<()> {
-        if self.quiet && !self.json {
-            Ok(())
-        } else {
-            self.answer(report)
+        match (self.json, self.quiet) {
+            (true, _) => self.json(report),
+            (false, true) => Ok(()),
+            (false, false) => self.line(self.named(report)),
         }
     }
 
@@ -188,7 +206,7 @@ impl Output {
         if !self.json {
             return self.aside(text);
         }
-        let text = text.to_string();
+        let text = self.named(&text);
         let text = text.strip_prefix("warning: ").unwrap_or(&text);
         // A string can always be serialized.
         let line = json_line(&serde_json::json!({ "warning": text }));
@@ -198,7 +216,7 @@ impl Output {
     fn aside(&self, text: impl Display) {
         // Earlier output is printed first. If this flush fails, the final flush reports the error.
         let _told_later = self.to.borrow_mut().flush();
-        for line in text.to_string().lines() {
+        for line in self.named(&text).lines() {
             // If standard error is closed, the warning is lost.
             let _unread = paint::aside(&(paint::line(&names::printable(line)) + "\n"));
         }

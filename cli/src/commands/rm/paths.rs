@@ -154,7 +154,8 @@ impl fmt::Display for Report {
             Some(version) => write!(
                 out,
                 "{name}@{version}{}: without {what} of @{from}, {bytes}\n\
-                 @{from} still has them, and their bytes stay until it is dropped; `store rm {}` takes this back",
+                 @{from} still has them, and their bytes stay until it is dropped; while this is the newest version, `store rm {}` \
+                 takes it back",
                 names::id(done.id.as_ref()),
                 names::quoted(&format!("{name}@{version}"))
             )?,
