@@ -124,3 +124,31 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
         (Some(0), &b""[..])
     );
 }
+
+#[test]
+fn a_closed_output_is_a_failure() {
+    let env = environment!();
+    env.write("in/file", "text");
+    env.ok(["put", "in", REF]);
+    let run = |words: &[&str], output: &str| -> support::Finished {
+        let script = format!("exec \"$@\" {output}");
+        let command = support::under("sh", ["-c", &script, "sh"], &env.command(words));
+        let mut command = command;
+        command.output().unwrap().into()
+    };
+    let cat = ["cat", "project/demo/data:file"];
+    for words in [&cat[..], &["ls"], &["info", "--json"]] {
+        let finished = run(words, ">&-");
+        assert_eq!(finished.code, Some(1), "{finished}");
+        assert!(
+            finished.stderr.contains("write to standard output"),
+            "{finished}"
+        );
+        // Others open it for reading, too.
+        for output in ["> /dev/null", "1<> /dev/null"] {
+            assert_eq!(run(words, output).code, Some(0), "{words:?} {output}");
+        }
+    }
+    // What was done is done, and its report is not data.
+    assert_eq!(run(&["pin", "project/demo/data@1"], ">&-").code, Some(0));
+}

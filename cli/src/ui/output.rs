@@ -9,7 +9,7 @@ use store::remote::Waits;
 use store::{Error, Result, is_unseen};
 
 use crate::ui::table::{Side, Table};
-use crate::ui::{names, naming, paint};
+use crate::ui::{closed, names, naming, paint};
 
 /// The version of the JSON schema. Under one number, fields may be added but never change their meaning. `cli/JSON.md`
 /// has a sample of each object.
@@ -124,6 +124,7 @@ impl Output {
 
     /// Writes data unchanged.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<()> {
+        check_open()?;
         self.to.borrow_mut().write_all(bytes).map_err(failed)
     }
 
@@ -135,12 +136,18 @@ impl Output {
 
     /// Writes one line of data for people.
     pub(crate) fn line(&self, text: impl Display) -> Result<()> {
+        check_open()?;
+        self.told(text)
+    }
+
+    fn told(&self, text: impl Display) -> Result<()> {
         let mut to = self.to.borrow_mut();
         Seen::write(&mut *to, format_args!("{text}\n")).map_err(failed)
     }
 
     /// Writes one object of data for machines, whole or not at all.
     pub(crate) fn json(&self, value: &impl Serialize) -> Result<()> {
+        check_open()?;
         let line = json_line(value).map_err(|error| failed(error.into()))?;
         writeln!(self.to.borrow_mut(), "{line}").map_err(failed)
     }
@@ -176,12 +183,12 @@ impl Output {
         }
     }
 
-    /// Writes what a verb did. With --quiet, only as JSON.
+    /// Writes what a verb did. With --quiet, only as JSON. People who closed standard output do not miss it.
     pub(crate) fn report(&self, report: &(impl Serialize + Display)) -> Result<()> {
         match (self.json, self.quiet) {
             (true, _) => self.json(report),
             (false, true) => Ok(()),
-            (false, false) => self.line(self.named(report)),
+            (false, false) => self.told(self.named(report)),
         }
     }
 
@@ -259,6 +266,14 @@ fn columns_of_terminal() -> Option<usize> {
     }
     let size = rustix::termios::tcgetwinsize(&out).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+/// Fails if standard output was closed, so that what is asked for would get lost.
+fn check_open() -> Result<()> {
+    match closed::was_closed() {
+        false => Ok(()),
+        true => Err(failed(rustix::io::Errno::BADF.into())),
+    }
 }
 
 fn failed(source: io::Error) -> Error {
