@@ -199,3 +199,38 @@ fn a_token_in_a_wide_text_is_found() {
         }
     }
 }
+
+/// A login in a directory of somebody's work does not make it a cache of Hugging Face, which leaves out `assets/` and others.
+#[test]
+fn a_token_alone_makes_no_hf_home() {
+    let env = environment!();
+    let own = ["assets/a", "downloads/d", "modules/m", "xet/x"];
+    for name in ["work", "cache"] {
+        for path in own {
+            env.write(format!("{name}/{path}"), "mine");
+        }
+        env.write(format!("{name}/token"), TOKEN);
+        let stored = format!("[login]\nhf_token = {TOKEN}\n");
+        env.write(format!("{name}/stored_tokens"), stored);
+    }
+    let put = env.store(["put", "work", "project/demo/work"]);
+    assert_eq!(put.code, Some(1), "{put}");
+    for told in ["2 paths hold what looks like credentials", "  token: "] {
+        assert!(put.stderr.contains(told), "{put}");
+    }
+    let save = env.store(["save", "work", "project/demo/work"]);
+    assert_eq!(save.code, Some(6), "{save}");
+    for path in ["work/token", "work/stored_tokens"] {
+        assert!(save.stderr.contains(path), "{save}");
+    }
+    assert!(!save.stderr.contains(TOKEN), "{save}");
+    let listed = env.ok(["ls", "-r", "project/demo/work"]);
+    assert!(own.iter().all(|path| listed.contains(path)), "{listed}");
+    assert!(!listed.contains("token"), "{listed}");
+    // With another sign of an HF_HOME, its login is left out and named.
+    env.write("cache/hub/CACHEDIR.TAG", "tag");
+    let put = env.store(["put", "cache", "project/demo/cache"]);
+    assert_eq!(put.code, Some(0), "{put}");
+    let told = "left out, as they hold credentials: stored_tokens, token";
+    assert!(put.stderr.contains(told), "{put}");
+}

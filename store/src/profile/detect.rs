@@ -1,7 +1,9 @@
-//! Whether a directory looks like a Hugging Face cache. Looks only at names, and opens only `token`.
+//! Whether a directory looks like a Hugging Face cache. Looks only at names.
+//!
+//! A login does not make an HF_HOME: a file called `token` may be anywhere, beside directories that an HF_HOME would leave
+//! out. Where there is no other sign, it is refused or named as credentials are in any directory.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -27,8 +29,6 @@ fn is_home(dir: &Path) -> bool {
     let marks = ["CACHEDIR.TAG", ".locks", "version.txt"];
     is_hub(&hub)
         || marks.iter().any(|mark| hub.join(mark).exists())
-        || dir.join("stored_tokens").is_file()
-        || is_token(&dir.join("token"))
         || any_name(&dir.join("datasets"), |name| {
             name.starts_with(b"_") && name.ends_with(b".lock")
         })
@@ -46,14 +46,6 @@ fn is_hub(dir: &Path) -> bool {
 
 fn has_all(dir: &Path, names: &[&str]) -> bool {
     names.iter().all(|name| dir.join(name).is_dir())
-}
-
-fn is_token(path: &Path) -> bool {
-    let mut start = [0; 3];
-    // A pipe is excluded, since opening it would wait for a writer.
-    path.is_file()
-        && File::open(path).is_ok_and(|mut file| file.read_exact(&mut start).is_ok())
-        && &start == b"hf_"
 }
 
 fn any_name(dir: &Path, is_it: impl Fn(&[u8]) -> bool) -> bool {
@@ -79,7 +71,7 @@ mod tests {
         make("restic/snapshots");
         fs::write(dir.path().join("tokens/token"), "hf_x").unwrap();
         fs::write(dir.path().join("prepared/datasets/_x_0.0.0.lock"), "").unwrap();
-        fs::write(dir.path().join("restic/token"), "text").unwrap();
+        fs::write(dir.path().join("tokens/stored_tokens"), "[x]").unwrap();
         let cases = [
             ("cache", Some(RootKind::Above)),
             ("cache/huggingface", Some(RootKind::Home)),
@@ -88,7 +80,7 @@ mod tests {
                 "cache/huggingface/hub/models--org--name",
                 Some(RootKind::Repo),
             ),
-            ("tokens", Some(RootKind::Home)),
+            ("tokens", None),
             ("prepared", Some(RootKind::Home)),
             ("other", None),
             ("restic", None),
