@@ -129,3 +129,22 @@ fn what_an_empty_mount_hides_stays_in_the_ref() {
     env.ok(run(&[], "rm $STORE_PROJECT_CACHE_DIR/d/one"));
     assert_eq!(newest(&env, REF), ["three=3", "two=2"]);
 }
+
+/// `hf` makes them in whatever HF_HOME it finds.
+#[test]
+fn marks_of_clients_are_no_reason_for_a_version() {
+    let env = environment!();
+    let marks = ["run", "--project", "marks", "--base", "marks", "--"];
+    let make = [
+        "sh",
+        "-c",
+        "mkdir $HF_HOME; : > $HF_HOME/.check_for_update_done",
+    ];
+    for script in [&make[..], &["true"]] {
+        let done = env.store([&marks[..], script].concat());
+        let told = "1 of this machine's state (huggingface/.check_for_update_done)";
+        assert!(done.code == Some(0) && done.stderr.contains(told), "{done}");
+    }
+    let none = env.store(["ls", "project/marks/cache"]);
+    assert_eq!(none.code, Some(3), "{none}");
+}

@@ -72,9 +72,10 @@ pub(crate) struct Places {
 
 /// Credentials, locks and other private files that clients and compilers leave in their caches. The paths are exact,
 /// because elsewhere in the project's cache, files with these names are the user's data.
-const EXCLUDE: [&str; 12] = [
+const EXCLUDE: [&str; 13] = [
     "huggingface/token",
     "huggingface/stored_tokens",
+    "huggingface/.check_for_*_done",
     "huggingface/**/.locks/",
     "huggingface/**/*.lock",
     "huggingface/**/*.lock.soft",

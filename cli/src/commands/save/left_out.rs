@@ -32,6 +32,7 @@ pub(super) fn notes(left_out: &[PathBuf]) -> Vec<String> {
     let plain: Vec<_> = [
         (Kind::Lock, "of locks"),
         (Kind::Unfinished, "unfinished"),
+        (Kind::MachineState, "of this machine's state"),
         (Kind::Other, "excluded"),
     ]
     .into_iter()
@@ -49,6 +50,7 @@ enum Kind {
     Secret,
     Lock,
     Unfinished,
+    MachineState,
     Other,
 }
 
@@ -59,6 +61,7 @@ fn kind_of(path: &Path) -> Kind {
         ".locks" => Kind::Lock,
         name if name.ends_with(".lock") || name.ends_with(".lock.soft") => Kind::Lock,
         name if name.ends_with(".incomplete") => Kind::Unfinished,
+        name if name.starts_with(".check_for_") && name.ends_with("_done") => Kind::MachineState,
         _ => Kind::Other,
     }
 }
