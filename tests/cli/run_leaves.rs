@@ -148,3 +148,34 @@ fn marks_of_clients_are_no_reason_for_a_version() {
     let none = env.store(["ls", "project/marks/cache"]);
     assert_eq!(none.code, Some(3), "{none}");
 }
+
+/// A login, and marks and logs of clients, are all that `hf auth login` and `hf env` leave.
+#[test]
+fn a_base_of_which_all_is_left_out_starts_again() {
+    let env = environment!();
+    let login = "mkdir -p $HF_HOME/hub/.locks $HF_HOME/xet; : > $HF_HOME/.check_for_update_done; echo hf_x > $HF_HOME/token; \
+                 echo l > $HF_HOME/xet/log";
+    for _ in 0..2 {
+        let done = env.store(run(&[], login));
+        assert_eq!(done.code, Some(0), "{done}");
+        let told = "1 of this machine's state (huggingface/.check_for_update_done)";
+        assert!(done.stderr.contains(told), "{done}");
+    }
+    assert_eq!(newest(&env, REF), [""; 0]);
+    let next = env.ok(run(
+        &[],
+        "cat $HF_HOME/token; echo d > $STORE_PROJECT_CACHE_DIR/data",
+    ));
+    assert_eq!(next, "hf_x\n");
+    assert_eq!(newest(&env, REF), ["data=d"]);
+    // Nothing tells what was emptied from what is left out.
+    let emptied = env.store(run(&[], "rm $STORE_PROJECT_CACHE_DIR/data"));
+    assert_eq!(emptied.code, Some(0), "{emptied}");
+    assert!(emptied.stderr.contains("nothing is deleted"), "{emptied}");
+    assert_eq!(newest(&env, REF), ["data=d"]);
+    env.ok(run(&[], "cat $HF_HOME/token"));
+    // A glob that somebody gives may be mistyped.
+    env.write("own/data", "mine");
+    let refused = env.store(["save", "own", "project/own/data", "--exclude", "*"]);
+    assert_eq!(refused.code, Some(2), "{refused}");
+}

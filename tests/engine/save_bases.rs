@@ -369,3 +369,46 @@ fn a_directory_that_is_saved_to_several_refs_has_a_base_for_each() {
     assert_eq!(brought(&site, "one"), 0);
     assert_eq!(site.files(&one), ["a=other"]);
 }
+
+/// A layout of jobs leaves out what clients make, and that may be all there is.
+#[test]
+fn a_save_whose_globs_may_leave_nothing_publishes_and_deletes_nothing() {
+    let site = Site::with(&[("a", "base"), ("dir/b", "base")]);
+    let dir = site.job("job");
+    let request = PutRequest {
+        exclude: vec!["token".into()],
+        may_leave_out_all: true,
+        ..site.request(&dir)
+    };
+    fs::remove_file(dir.join("a")).unwrap();
+    fs::remove_file(dir.join("dir/b")).unwrap();
+    write(&dir.join("dir/token"), b"login");
+    let strict = PutRequest {
+        may_leave_out_all: false,
+        ..request.clone()
+    };
+    let error = site.try_save(&strict).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    let done = site.try_save(&request).unwrap();
+    assert!(done.unchanged && done.version == Some(1), "{done:?}");
+    assert_eq!(done.saved.unwrap().counts, store::Counts::default());
+    let told = done.notes.iter().map(ToString::to_string);
+    let told: Vec<_> = told
+        .filter(|told| told.contains("nothing is deleted"))
+        .collect();
+    assert_eq!(told.len(), 1, "{:?}", done.notes);
+    assert_eq!(site.newest(), ["a=base", "dir/b=base"]);
+    // What is added later is saved, and what was gone before stays.
+    write(&dir.join("new"), b"ours");
+    site.try_save(&request).unwrap();
+    assert_eq!(site.newest(), ["a=base", "dir/b=base", "new=ours"]);
+    // A first save of such a directory makes the ref.
+    let other = site.path("other");
+    write(&other.join("token"), b"login");
+    let first = PutRequest {
+        target: crate::stores::name("project/demo/first"),
+        source: other,
+        ..request
+    };
+    assert_eq!(site.try_save(&first).unwrap().version, Some(1));
+}

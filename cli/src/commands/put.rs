@@ -198,6 +198,7 @@ fn request(args: &Args, target: RefName) -> Result<PutRequest> {
         source: args.path.clone(),
         target,
         exclude: args.exclude.clone(),
+        may_leave_out_all: false,
         skip_unreadable: args.skip_unreadable,
         needs_files: false,
         dry_run: args.dry_run,

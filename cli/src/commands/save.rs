@@ -392,6 +392,7 @@ pub(crate) fn of_run(
     if began_empty {
         request.onto = Onto::Merge(Ancestor::KnownOrNothing);
     }
+    request.may_leave_out_all = true;
     request.pools = pools::of_source(dir, &context.config().pool);
     request
 }
@@ -441,6 +442,8 @@ fn request(dir: &Path, target: RefName, how: &How) -> PutRequest {
     let mut request = PutRequest::save(dir, target);
     request.onto = Onto::Merge(known);
     request.exclude = [&how.exclude[..], &how.apart].concat();
+    // What somebody names on the command line may be mistyped; what a layout leaves out may be all there is.
+    request.may_leave_out_all = how.exclude.is_empty();
     request.dry_run = how.dry_run;
     request.message.clone_from(&how.message);
     request.allow_empty = how.allow_empty;

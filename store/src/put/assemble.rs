@@ -171,6 +171,7 @@ impl<'p> Assembler<'p> {
             listing: self.listing,
             is_known_in_part: self.meta.known_bytes_left == 0,
             has_left_out: false,
+            is_all_left_out: false,
         })
     }
 

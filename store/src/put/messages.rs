@@ -74,6 +74,8 @@ pub(super) struct Walked {
     pub(super) has_left_out: bool,
     /// Whether some of that may be nowhere else.
     pub(super) has_missed: bool,
+    /// Whether that is all there was, and only since globs may leave out everything.
+    pub(super) is_all_left_out: bool,
     /// The paths that globs left out, a limited number of them.
     pub(super) excluded: Vec<PathBuf>,
 }
@@ -133,6 +135,8 @@ pub(super) struct Built {
     pub(super) is_known_in_part: bool,
     /// Whether the walk left anything out.
     pub(super) has_left_out: bool,
+    /// Whether it left out everything, as globs may.
+    pub(super) is_all_left_out: bool,
 }
 
 impl Built {

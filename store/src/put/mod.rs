@@ -117,6 +117,8 @@ pub struct PutRequest {
     pub target: RefName,
     /// Globs of what to leave out.
     pub exclude: Vec<String>,
+    /// Whether `exclude` may leave nothing of a source that is not empty. A save then publishes no deletions.
+    pub may_leave_out_all: bool,
     /// Leave out what cannot be read and list it, instead of failing.
     pub skip_unreadable: bool,
     /// Do everything except write.
@@ -262,6 +264,7 @@ impl PutRequest {
             identity: None,
             target,
             exclude: Vec::new(),
+            may_leave_out_all: false,
             skip_unreadable: false,
             dry_run: false,
             message: String::new(),

@@ -96,6 +96,7 @@ pub(super) fn pipeline(
             is_private,
             has_left_out,
             has_missed,
+            is_all_left_out,
             excluded,
         } = match (packed, scanned) {
             (Ok(()), Ok(walked)) => walked,
@@ -109,6 +110,7 @@ pub(super) fn pipeline(
         built.report.excluded = excluded;
         built.is_private = is_private;
         built.has_left_out = has_left_out;
+        built.is_all_left_out = is_all_left_out;
         built.report.has_missed = has_missed || !built.report.skipped.is_empty();
         if let Some(secrets) = secrets {
             secrets.finish()?;

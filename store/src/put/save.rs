@@ -38,6 +38,18 @@ struct Outcome {
     merged: Merged,
 }
 
+impl Outcome {
+    /// The newest version as it is.
+    fn of(newest: &Version) -> Self {
+        Self {
+            root: newest.root,
+            times: newest.times(),
+            kept: Vec::new(),
+            merged: Merged::default(),
+        }
+    }
+}
+
 /// The result of a commit.
 enum Committed {
     /// The number of the new version.
@@ -133,7 +145,7 @@ impl PutSession<'_> {
         report.saved = Some(SaveReport {
             base: base.version,
             onto: was,
-            counts,
+            counts: self.counted(counts, was, &built, &mut report.notes),
             clashed: outcome.merged.clashed,
             clashes: outcome.merged.clashes,
         });
@@ -155,6 +167,32 @@ impl PutSession<'_> {
             format!("{name} was removed, and is made again from what is in {dir}"),
             Remedy::RemoveAgain { name },
         )
+    }
+
+    /// Whether the globs of a job leave nothing of the directory. Nothing tells what it emptied from what it left out.
+    fn deletes_nothing(&self, built: &Built) -> bool {
+        built.is_all_left_out && !self.request().allow_empty
+    }
+
+    /// The changes as they are published: nothing that is gone from such a directory, which a note says.
+    fn counted(
+        &self,
+        counts: Counts,
+        was: Option<u64>,
+        built: &Built,
+        notes: &mut Vec<Note>,
+    ) -> Counts {
+        if was.is_none() || !self.deletes_nothing(built) {
+            return counts;
+        }
+        if counts.removed > 0 {
+            let PutRequest { source, target, .. } = self.request();
+            let dir = source.display();
+            notes.push(Note::from(format!(
+                "{dir}: all that is there is left out, so nothing is deleted from {target}"
+            )));
+        }
+        Counts::default()
     }
 
     fn newest(&self, reader: &Reader<'_>) -> Result<Newest> {
@@ -199,6 +237,9 @@ impl PutSession<'_> {
             ))
             .hint(Remedy::OtherRef));
         };
+        if self.deletes_nothing(built) {
+            return Ok(Outcome::of(newest));
+        }
         let is_emptied = totals.entries == 0 && their_totals.entries > 0 && !request.allow_empty;
         let emptied = || {
             Error::conflict(format!(
@@ -281,7 +322,8 @@ impl PutSession<'_> {
     /// A ref that was private once stays private, whoever saves to it.
     fn is_private(&self, built: &Built, newest: Option<&(u64, Version)>) -> bool {
         let was = newest.is_some_and(|(_, newest)| newest.private);
-        !self.request().readable && (built.is_private || was)
+        let is_private = built.is_private && !(newest.is_some() && self.deletes_nothing(built));
+        !self.request().readable && (is_private || was)
     }
 
     fn commit_save(

@@ -52,6 +52,7 @@ pub(super) struct Scan<'p> {
     /// The source as the caller named it.
     given: PathBuf,
     has_globs: bool,
+    may_leave_out_all: bool,
     /// Whether to leave out and name what the profile refuses.
     is_save: bool,
     private: Private,
@@ -131,6 +132,7 @@ impl<'p> Scan<'p> {
             follow: Follow::new(request.links, source, &root_path, own_paths(store)),
             given: source.clone(),
             has_globs: !request.exclude.is_empty(),
+            may_leave_out_all: request.may_leave_out_all,
             is_save: request.profile.leave_out_secrets,
             is_readable: request.readable,
             reads_all: request.read_all,
@@ -234,9 +236,13 @@ impl<'p> Scan<'p> {
         progress.total(self.totals.0, self.totals.1);
         self.send_batch(tasks)?;
         self.follow.check_something_is_kept()?;
-        self.check_something_is_left()?;
+        let is_all_left_out = self.is_all_left_out();
+        if is_all_left_out && !self.may_leave_out_all {
+            return Err(self.nothing_is_left());
+        }
         Ok(Walked {
             notes: self.notes(),
+            is_all_left_out,
             is_private: self.private.is_any(),
             has_left_out: self.has_left_out || self.walk.passed_over() > 0,
             has_missed: self.has_left_out || self.walk.passed_over() > self.profile.harmless(),
@@ -285,17 +291,18 @@ impl<'p> Scan<'p> {
         Ok(Admitted::Other(Item::Skipped { path, error }))
     }
 
-    /// Refuses globs that leave nothing of a source that is not empty.
-    fn check_something_is_left(&self) -> Result<()> {
+    /// Whether globs are given, and nothing is left of a source that is not empty.
+    fn is_all_left_out(&self) -> bool {
         let is_cut = self.has_globs && self.walk.passed_over() > 0;
-        if !is_cut || self.totals.0 + self.follow.seen() > 0 {
-            return Ok(());
-        }
-        Err(Error::invalid(format!(
+        is_cut && self.totals.0 + self.follow.seen() == 0
+    }
+
+    fn nothing_is_left(&self) -> Error {
+        Error::invalid(format!(
             "{}: what is excluded leaves no file of it",
             self.given.display()
         ))
-        .hint("a glob without a slash matches names at any depth, one with a slash whole paths from the top"))
+        .hint("a glob without a slash matches names at any depth, one with a slash whole paths from the top")
     }
 
     fn event(
