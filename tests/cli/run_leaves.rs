@@ -179,3 +179,38 @@ fn a_base_of_which_all_is_left_out_starts_again() {
     let refused = env.store(["save", "own", "project/own/data", "--exclude", "*"]);
     assert_eq!(refused.code, Some(2), "{refused}");
 }
+
+#[test]
+fn a_variable_that_leads_downloads_past_the_caches_is_named() {
+    let env = environment!();
+    let told = |name: &str, place: &str, options: &[&str]| {
+        let mut command = env.command(run(options, "true"));
+        let done: Finished = command.env(name, place).output().unwrap().into();
+        assert_eq!(done.code, Some(0), "{done}");
+        done.stderr
+    };
+    let elsewhere = env.path("elsewhere").display().to_string();
+    for name in [
+        "HF_HUB_CACHE",
+        "HUGGINGFACE_HUB_CACHE",
+        "TRANSFORMERS_CACHE",
+    ] {
+        let said = told(name, &elsewhere, &[]);
+        let expected = format!("warning: {name} is set and leads to {elsewhere}: ");
+        assert!(said.contains(&expected), "{said}");
+        let inside = env.path("base/project/hub").display().to_string();
+        for place in ["", &inside, "base/project/huggingface/hub"] {
+            let said = told(name, place, &[]);
+            assert!(!said.contains(name), "{place}: {said}");
+        }
+        assert!(told(name, "base/project/../out", &[]).contains(name));
+    }
+    // The layout sets it itself, or nothing of Hugging Face.
+    let text = "[layout.own]\nproject = \"project\"\nteam = \"team\"\nenv.HF_HOME = \"{project}/hf\"\nenv.HF_HUB_CACHE = \"{project}/hub\"\n\
+                [layout.none]\nproject = \"project\"\nteam = \"team\"\n";
+    env.write("home/.config/store/config.toml", text);
+    for layout in ["own", "none"] {
+        let said = told("HF_HUB_CACHE", &elsewhere, &["--layout", layout]);
+        assert!(!said.contains("HF_HUB_CACHE"), "{said}");
+    }
+}

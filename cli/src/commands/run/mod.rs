@@ -3,6 +3,7 @@
 //! Standard input, standard output and the terminal belong to the command. This program writes to standard error only.
 
 mod advice;
+mod astray;
 mod caches;
 mod child;
 mod kept;
@@ -172,16 +173,15 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     make_links(&layout, &places)?;
     compiles.before(&reader);
     check_room(&base, args.free)?;
+    let variables = layout.variables(&places);
+    astray::warn(&variables, &caches, context);
 
     let saver = Saver::new(context, &caches, &compiles, &job);
     let mut saving = saver.rhythm(args.save_every, args.grace);
     let began = Instant::now();
-    let ended = child::run(
-        &args.command,
-        layout.variables(&places),
-        &signals,
-        &mut |asked| saving.look(asked, began.elapsed()),
-    );
+    let ended = child::run(&args.command, variables, &signals, &mut |asked| {
+        saving.look(asked, began.elapsed())
+    });
     saving.finish();
     let replaced = missing_links(&layout, &places, NOT_SAVED).map(drop);
     let saved = saver.last(&signals).and(replaced);
