@@ -161,6 +161,22 @@ fn the_exit_code_is_that_of_the_command() {
     ]);
     assert_eq!(missing.code, Some(127), "{missing}");
     assert!(missing.stderr.contains("run /no/such/program"), "{missing}");
+    // Nothing is saved of a command that could not be started, and its base starts the next one.
+    env.write("text", "no program");
+    for (program, code) in [("typo", 127), ("./text", 126)] {
+        for _ in 0..2 {
+            let new = ["run", "--project", "new", "--base", "new", "--", program];
+            let missing = env.store(new);
+            assert_eq!(missing.code, Some(code), "{missing}");
+        }
+    }
+    let none = env.store(["ls", "project/new/cache"]);
+    assert_eq!(none.code, Some(3), "{none}");
+    let pending = env.store(["save", "--pending"]);
+    assert!(
+        pending.stderr.contains("nothing is to be saved"),
+        "{pending}"
+    );
     let wrong = env.store(["run", "--project", "no/pe", "--base", "base", "--", "true"]);
     assert_eq!(wrong.code, Some(2), "{wrong}");
 }

@@ -40,6 +40,8 @@ pub(super) struct Cache {
     pub(super) exclude: Vec<String>,
     /// The note on the list of unsaved directories.
     pub(super) unsaved: Option<Pending>,
+    /// Whether an earlier run had left a note there.
+    was_noted: bool,
     /// The store that the cache came from and is saved to.
     store: Option<StoreId>,
     /// Whether all that is in the directory is the job's.
@@ -54,6 +56,7 @@ impl Cache {
             is_needed,
             exclude,
             unsaved: None,
+            was_noted: false,
             store: None,
             began_empty: false,
         }
@@ -67,6 +70,13 @@ impl Cache {
     /// Whether the directory was empty when this run, or the one whose unsaved files are in it, began.
     pub(super) fn began_empty(&self) -> bool {
         self.began_empty
+    }
+
+    /// Takes the cache, whose command was not started, off the list of unsaved directories, unless it was on it before.
+    pub(super) fn forget_unless_left(&self) {
+        if let Some(unsaved) = self.unsaved.as_ref().filter(|_| !self.was_noted) {
+            unsaved.remove();
+        }
     }
 
     pub(super) fn is_here(&self, reader: &Reader<'_>) -> bool {
@@ -177,6 +187,7 @@ impl Cache {
                 self.dir.display()
             ));
         }
+        self.was_noted = left.is_some();
         let id = reader.store().format().id;
         self.store = Some(id);
         let unsaved = unsaved.map(|unsaved| unsaved.only_to(Some(id.to_string())));

@@ -50,8 +50,10 @@ pub(super) enum Asked {
 pub(super) struct Ended {
     /// The exit code, as a shell computes it.
     pub(super) code: u8,
-    /// Why the command did not start.
+    /// Why the command did not start, or why it is not known how it ended.
     pub(super) error: Option<Error>,
+    /// Whether it was started.
+    pub(super) is_started: bool,
 }
 
 impl Signals {
@@ -152,6 +154,7 @@ pub(super) fn run(
         return Ended {
             code: NOT_FOUND,
             error: Some(Error::invalid("no command is named")),
+            is_started: false,
         };
     };
     let started = Command::new(program)
@@ -165,6 +168,7 @@ pub(super) fn run(
             return Ended {
                 code: if is_missing { NOT_FOUND } else { NO_PROGRAM },
                 error: Some(Error::io("run", program, source)),
+                is_started: false,
             };
         }
     };
@@ -178,6 +182,7 @@ pub(super) fn run(
                 return Ended {
                     code: code(status),
                     error: None,
+                    is_started: true,
                 };
             }
             Ok(None) => {}
@@ -185,6 +190,7 @@ pub(super) fn run(
                 return Ended {
                     code: 1,
                     error: Some(Error::io("wait for", program, source)),
+                    is_started: true,
                 };
             }
         }

@@ -184,7 +184,13 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     });
     saving.finish();
     let replaced = missing_links(&layout, &places, NOT_SAVED).map(drop);
-    let saved = saver.last(&signals).and(replaced);
+    let saved = match ended.is_started {
+        true => saver.last(&signals).and(replaced),
+        false => {
+            caches.iter().for_each(Cache::forget_unless_left);
+            Ok(())
+        }
+    };
     compiles.after(&|| signals.asked() == Asked::Again);
     // The exit code is that of the command, whatever else failed.
     match (ended.code, saved, ended.error) {
