@@ -3,6 +3,7 @@
 use serde_json::Value;
 use support::{TestEnvironment, environment};
 
+use crate::cache::module;
 use crate::run::run;
 
 const REF: &str = "project/llama/compiled";
@@ -80,4 +81,24 @@ fn a_run_pushes_no_entry_with_credentials() {
     let listed: String = refs.map(|name| env.ok(["ls", "-r", name])).collect();
     assert!(listed.contains(&"E".repeat(52)), "{listed}");
     assert!(!listed.contains(&"D".repeat(52)), "{listed}");
+}
+
+#[test]
+fn a_credential_in_the_flags_of_an_entry_is_not_printed() {
+    let env = environment!();
+    let wanted = module(&env.path("own"), "10+aaaa", 1);
+    std::fs::remove_file(wanted.join("model.neff")).unwrap();
+    let other = module(&env.path("own"), "10+bbbb", 2);
+    let flags = format!("[\"--key={TOKEN}\", \"-O1\", \"{TOKEN}\"]");
+    std::fs::write(other.join("compile_flags.json"), flags).unwrap();
+    for options in [&[][..], &["--json"]] {
+        let told = env.ok([&["neff", "why", "MODULE_10+aaaa", "own"], options].concat());
+        assert!(told.contains("compile_flags.json: --key"), "{told}");
+        assert_eq!(
+            told.matches("(looks like credentials)").count(),
+            2,
+            "{told}"
+        );
+        assert!(!told.contains(TOKEN), "{told}");
+    }
 }

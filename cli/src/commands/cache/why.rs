@@ -240,10 +240,18 @@ fn differences(wanted: &Parts, found: &Parts) -> Vec<Difference> {
     });
     let told = differing.map(|field| Difference {
         field: field.clone(),
-        wanted: wanted.get(field).cloned(),
-        found: found.get(field).cloned(),
+        wanted: wanted.get(field).map(|text| unless_secret(text)),
+        found: found.get(field).map(|text| unless_secret(text)),
     });
     told.collect()
+}
+
+/// The text, or what stands for it if it seems to hold credentials.
+fn unless_secret(text: &str) -> String {
+    match store::credentials_in(text) {
+        None => text.to_owned(),
+        Some(_) => "(looks like credentials)".to_owned(),
+    }
 }
 
 /// The parts of the key that are stated in the files of an entry, as `FILE: FIELD`.
