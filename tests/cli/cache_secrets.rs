@@ -4,6 +4,7 @@ use serde_json::Value;
 use support::{TestEnvironment, environment};
 
 use crate::cache::module;
+use crate::readers::set_mode;
 use crate::run::run;
 
 const REF: &str = "project/llama/compiled";
@@ -57,9 +58,13 @@ fn an_entry_with_credentials_is_kept_out_and_named() {
     let json = env.store([&push[..], &["--json"]].concat());
     let told: Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(told["secrets"].as_array().unwrap().len(), 2, "{told}");
-    // The way that the hint names.
-    let glob = format!("{tokens}/source.py");
-    let done = env.store([&push[..], &["--allow-secret", &glob]].concat());
+    // The command in the hint is whole.
+    let refused = env.store(push);
+    let hint = refused.stderr.lines().last().unwrap().to_owned();
+    let command = hint.split('`').nth(1).unwrap();
+    let allowed = format!("{REF} --allow-secret {tokens}/source.py");
+    assert!(command.ends_with(&allowed), "{refused}");
+    let done = env.store(command.split(' ').skip(1));
     assert_eq!(done.code, Some(6), "{done}");
     assert_eq!(entries(&env, REF), [clean, tokens]);
 }
@@ -101,4 +106,15 @@ fn a_credential_in_the_flags_of_an_entry_is_not_printed() {
         );
         assert!(!told.contains(TOKEN), "{told}");
     }
+}
+
+#[test]
+fn a_push_of_private_files_names_no_option_that_it_lacks() {
+    let env = environment!();
+    let key = kernel(&env, "here", "P");
+    set_mode(&env.path(format!("here/{key}/kern.json")), 0o600);
+    let done = env.store(["cache", "--profile", "triton", "push", "here", REF]);
+    assert_eq!(done.code, Some(0), "{done}");
+    assert!(done.stderr.contains("for its user alone"), "{done}");
+    assert!(!done.stderr.contains("--readable"), "{done}");
 }

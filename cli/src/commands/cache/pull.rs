@@ -346,7 +346,12 @@ pub(super) fn run(
                 ErrorKind::NotFound,
                 format!("{}: there is no such ref", all.join(", ")),
             )
-            .hint("the first `store cache push` makes it"))
+            .hint(format!(
+                "the first push makes it: `store cache --profile {} push {} {}`",
+                names::quoted(&profile.name),
+                names::quoted(&root.to_string_lossy()),
+                names::quoted(all.first().copied().unwrap_or_default())
+            )))
         }
     }
 }

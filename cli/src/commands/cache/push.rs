@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 use store::{
-    Case, Error, Onto, ProfileChoice, PutRequest, Reader, RefName, Result, SourceCheck, Store,
-    Unwatched, put,
+    Case, Error, Onto, ProfileChoice, PutRequest, Reader, RefName, Remedy, Result, SourceCheck,
+    Store, Unwatched, put,
 };
 
 use self::secrets::Secret;
@@ -58,6 +58,9 @@ pub(super) struct PushReport {
     /// Whether it is on the list of `store save --pending`.
     #[serde(skip)]
     pub(super) is_noted: bool,
+    /// Whether --public was given.
+    #[serde(skip)]
+    is_public: bool,
     new_bytes: u64,
     stored_bytes: u64,
     secs: f64,
@@ -107,6 +110,7 @@ pub(super) fn push(
         no_entry: None,
         denied: None,
         is_noted: false,
+        is_public: how.public,
         new_bytes: 0,
         stored_bytes: 0,
         secs: 0.0,
@@ -290,7 +294,12 @@ impl PushReport {
             .notes
             .iter()
             .filter(|note| !note.text.contains("followed, since"));
-        self.notes = notes.map(remedy::note).collect();
+        let told = notes.map(|note| match note.remedy {
+            // The advice names an option that this verb does not have.
+            Some(Remedy::LetOthersRead) => note.text.clone(),
+            _ => remedy::note(note),
+        });
+        self.notes = told.collect();
         Ok(())
     }
 }

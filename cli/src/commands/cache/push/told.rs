@@ -43,17 +43,31 @@ impl PushReport {
         }
     }
 
+    /// The command that does `verb` with the same directory and ref.
+    fn command(&self, verb: &str) -> String {
+        let directory = self.directory.to_string_lossy();
+        format!(
+            "store cache --profile {} {verb} {} {}",
+            names::quoted(&self.profile),
+            names::quoted(&directory),
+            names::quoted(&self.target)
+        )
+    }
+
     pub(in crate::commands::cache) fn outcome(&self) -> Result<()> {
         let (conflicts, secrets) = (self.conflicts.len() as u64, self.secrets.len() as u64);
         let hint = match (conflicts, self.secrets.first()) {
             (0, None) => return Ok(()),
             (_, Some(secret)) => format!(
-                "if it holds no credentials, `store cache push --allow-secret {}` takes it",
+                "if it holds no credentials, `{}{} --allow-secret {}` takes it",
+                self.command("push"),
+                if self.is_public { " --public" } else { "" },
                 names::quoted(&Globs::escape(&secret.file.shown()))
             ),
-            (_, None) => {
-                "see what is different with `store cache status`, or delete yours".to_owned()
-            }
+            (_, None) => format!(
+                "see what is different with `{}`, or delete yours",
+                self.command("status")
+            ),
         };
         Err(Error::partial(format!(
             "{}: {} kept out",
