@@ -260,3 +260,27 @@ fn here_is_the_store_of_this_host_for_jobs_too() {
         assert!(refused.stderr.contains(why), "{refused}");
     }
 }
+
+#[test]
+fn a_cluster_that_was_forgotten_is_asked_for() {
+    let env = environment!();
+    env.write("in/file", "text");
+    env.ok(["put", "in", "project/demo/a"]);
+    check!(env, env.store(["push", "project/demo/a", "project/demo/b"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: push: project/demo/b is a ref, expected a cluster in its place
+    hint: the cluster is missing: `store push project/demo/a project/demo/b CLUSTER`; `store cluster ls` lists those that have a name
+    ");
+    check!(env, env.store(["pull", "team/v/a", "project/demo/a"]), @"
+    exit code: 2
+    --- stdout
+    --- stderr
+    error: pull: team/v/a is a ref, expected a cluster in its place
+    hint: the cluster is missing: `store pull CLUSTER team/v/a project/demo/a`; `store cluster ls` lists those that have a name
+    ");
+    // A store may be at such a path.
+    env.ok(["init", "project/demo/b"]);
+    env.ok(["push", "project/demo/a", "project/demo/b"]);
+}

@@ -73,11 +73,7 @@ pub(crate) fn check_file_first(verb: &str, file: &OsStr, refs: &[OsString]) -> R
     ))
     .hint(format!(
         "name the file first and then the refs: `store {verb} {}`",
-        words
-            .iter()
-            .map(|word| quoted(word))
-            .collect::<Vec<_>>()
-            .join(" ")
+        words.iter().map(quoted).collect::<Vec<_>>().join(" ")
     )))
 }
 
@@ -114,8 +110,11 @@ pub(crate) fn version(text: &OsStr) -> Result<RefSpec> {
 /// order.
 pub(crate) fn check_order(verb: &str, refs: &[OsString], cluster: &str) -> Result<()> {
     let is_ref = |text: &OsStr| target(text).is_ok();
-    if !is_ref(OsStr::new(cluster)) || refs.iter().all(|text| is_ref(text)) {
+    if !is_ref(OsStr::new(cluster)) {
         return Ok(());
+    }
+    if refs.iter().all(|text| is_ref(text)) {
+        return check_is_no_ref(verb, refs, cluster);
     }
     // The first word may be the cluster and the last one a ref, or the other way round.
     let words = |refs: Vec<&OsString>| {
@@ -139,6 +138,28 @@ pub(crate) fn check_order(verb: &str, refs: &[OsString], cluster: &str) -> Resul
             "push" => "the refs first and the cluster last",
             _ => "the cluster first and then the refs",
         }
+    )))
+}
+
+/// Fails if a ref is where the cluster belongs, and nothing is at that path: the cluster was forgotten.
+fn check_is_no_ref(verb: &str, refs: &[OsString], cluster: &str) -> Result<()> {
+    let is_ref = ["project/", "team/"]
+        .iter()
+        .any(|kind| cluster.starts_with(kind));
+    if !is_ref || std::path::Path::new(cluster).symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let refs = refs.iter().map(|text| quoted(&text.to_string_lossy()));
+    let (refs, last) = (refs.collect::<Vec<_>>().join(" "), quoted(cluster));
+    let right = match verb {
+        "push" => format!("store push {refs} {last} CLUSTER"),
+        _ => format!("store {verb} CLUSTER {last} {refs}"),
+    };
+    Err(Error::invalid(format!(
+        "{verb}: {cluster} is a ref, expected a cluster in its place"
+    ))
+    .hint(format!(
+        "the cluster is missing: `{right}`; `store cluster ls` lists those that have a name"
     )))
 }
 
