@@ -315,10 +315,19 @@ remedies! {
     /// Nothing may replace what is at the destination.
     OtherDestinationOrMove =>
         "name another destination, or move it away first; nothing overrides this";
-    /// The destination holds something else.
-    OtherDestinationOrReplace => "name another destination, or replace this one by force";
-    /// The destination holds something that no pool made.
-    OtherDestinationOrTakeOver => "name another destination, or take this one over by force";
+    /// The destination is no directory, or not the kind of thing that the ref is.
+    OtherDestinationOrReplace =>
+        "name another destination, or replace this one by force, which deletes what is there";
+    /// The destination is a directory that no pool made.
+    OtherDestinationOrTakeOver =>
+        "name another destination, or take this one over by force, which overwrites files of the same names and keeps \
+         the others";
+    /// The destination is a directory that no pool made, and is to become exactly what the ref has.
+    OtherDestinationOrOverrule =>
+        "name another destination, or take this one over by force, which deletes what the ref does not have";
+    /// The destination was there before a tree that goes with its process.
+    OtherDestinationOrRemove =>
+        "name a destination that is not there yet, or remove this one first";
     /// The destination is a mount.
     InsideMount {
         /// A path in the mount.

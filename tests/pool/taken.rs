@@ -161,3 +161,45 @@ fn an_update_that_was_overtaken_by_another_path_notices_and_stops() {
     assert_eq!(finished.code, Some(5), "{finished}");
     assert_same(&world.path("source-3"), &world.path("out"));
 }
+
+/// The hint says what is lost there, and names no option that would be refused.
+#[test]
+fn what_force_destroys_is_said_before() {
+    let world = versions(318, &[FIRST, SECOND]);
+    fs::write(world.path("file"), "mine").unwrap();
+    fs::create_dir(world.path("dir")).unwrap();
+    fs::write(world.path("dir/own"), "mine").unwrap();
+    fs::write(world.path("dir/a"), "mine").unwrap();
+    let told = |place: &str, options: &[&str], expected: &str| {
+        let words = [&["materialize", REF, place], options].concat();
+        let refused = world.env.store(words);
+        assert_eq!(refused.code, Some(5), "{refused}");
+        let hint = refused.stderr.lines().last().unwrap().to_owned();
+        assert!(hint.contains(expected), "{hint}");
+        hint
+    };
+    told("file", &[], "--force deletes what is there");
+    told(
+        "dir",
+        &[],
+        "overwrites files of the same names, and keeps the others",
+    );
+    told("dir", &["--exact"], "and deletes the others");
+    for place in ["file", "dir"] {
+        let hint = told(place, &["--ephemeral"], "or remove this one first");
+        assert!(!hint.contains("--force"), "{hint}");
+    }
+    // It is as the hints say.
+    world.env.ok(["materialize", REF, "file", "--force"]);
+    assert_same(&world.path("source-2"), &world.path("file"));
+    world.env.ok(["materialize", REF, "dir", "--force"]);
+    assert_eq!(fs::read(world.path("dir/own")).unwrap(), b"mine");
+    assert_ne!(fs::read(world.path("dir/a")).unwrap(), b"mine");
+    fs::remove_dir_all(world.path("dir")).unwrap();
+    fs::create_dir(world.path("dir")).unwrap();
+    fs::write(world.path("dir/own"), "mine").unwrap();
+    world
+        .env
+        .ok(["materialize", REF, "dir", "--force", "--exact"]);
+    assert_same(&world.path("source-2"), &world.path("dir"));
+}

@@ -221,10 +221,18 @@ fn destinations(remedy: &Remedy) -> Option<&'static str> {
             "name another destination, or move it away first; --force and --exact do not change this"
         }
         Remedy::OtherDestinationOrReplace => {
-            "name another destination, or replace this one with --force"
+            "name another destination; --force deletes what is there, and puts what the ref has in its place"
+        }
+        Remedy::OtherDestinationOrRemove => {
+            "name a destination that is not there yet, or remove this one first"
         }
         Remedy::OtherDestinationOrTakeOver => {
-            "name another destination, or take this one over with --force"
+            "name another destination, or take this one over: --force overwrites files of the same names, and keeps the \
+             others"
+        }
+        Remedy::OtherDestinationOrOverrule => {
+            "name another destination, or take this one over: --force with --exact overwrites files of the same names, \
+             and deletes the others"
         }
         Remedy::Unmount => "unmount it and save again: until then, what the ref has there stays",
         Remedy::MaterializeExactly => "let `store materialize --exact` put the tree right",

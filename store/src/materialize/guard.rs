@@ -113,5 +113,5 @@ pub(super) fn check_may_end(
         "{}: {what}, and would go with this process, all that is in it included",
         destination.display()
     ))
-    .hint("name a destination that is not there yet, or remove this one first"))
+    .hint(Remedy::OtherDestinationOrRemove))
 }

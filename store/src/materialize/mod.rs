@@ -299,7 +299,7 @@ impl<'m> Task<'m> {
                 destination.display(),
                 if is_tree { "file" } else { "directory" }
             ))
-            .hint(Remedy::OtherDestinationOrReplace));
+            .hint(self.other_destination(false)));
         }
         guard::check_may_end(self.request, destination, &there)?;
         Ok(match there {
@@ -320,6 +320,18 @@ impl<'m> Task<'m> {
                 is_made: false,
             })),
         })
+    }
+
+    /// What to do about a destination that only force replaces, and what it destroys there.
+    fn other_destination(&self, is_directory: bool) -> Remedy {
+        let is_tree = matches!(self.found.node, Node::Tree { .. });
+        match (self.request.ephemeral, is_directory && is_tree) {
+            // Force does not let a tree that goes with its process take the place of others.
+            (true, _) => Remedy::OtherDestinationOrRemove,
+            (false, false) => Remedy::OtherDestinationOrReplace,
+            (false, true) if self.request.exact => Remedy::OtherDestinationOrOverrule,
+            (false, true) => Remedy::OtherDestinationOrTakeOver,
+        }
     }
 
     fn claim(&self, destination: &Path) -> Result<Option<Claim<'m>>> {
@@ -360,7 +372,7 @@ impl<'m> Task<'m> {
             destination.display(),
             self.pool.path().display()
         ))
-        .hint(Remedy::OtherDestinationOrTakeOver))
+        .hint(self.other_destination(is_directory)))
     }
 
     /// Carries out a plan and reports. Returns whether the tree is as planned.
