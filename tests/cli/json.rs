@@ -11,7 +11,6 @@ use support::{Random, TestEnvironment, environment};
 use crate::listing::two_kept;
 
 const DOCUMENT: &str = include_str!("../../cli/JSON.md");
-
 /// Fields that need damage, delay, a race or other users, so that no run here prints them.
 const RARE: [(&str, &str); 26] = [
     ("diff", ".after.group: number"),
@@ -346,6 +345,7 @@ fn compile_caches(env: &TestEnvironment, said: &mut Said) {
         ("far/cache-a/half/code", "half"),
         ("near/cache-a/both/ok", "another"),
         ("near/cache-a/new/ok", ""),
+        ("near/cache-a/key/ok", "glpat-qVzKxTfRbYvNmLpHsJdG"),
         ("near/cache-a/new/flags", "[\"-O2\"]"),
         ("near/cache-a/failed/log", "no memory"),
         ("near/cache-a/half/x.lock", ""),
