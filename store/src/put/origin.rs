@@ -77,8 +77,10 @@ impl Origin {
     /// system was started again. Called in the place of [`Self::file`].
     pub(super) fn torn(&mut self, path: &[u8], stat: &Stat) -> Option<Content> {
         let settled = self.settled_before_boot?;
-        let (content, _) = self.file(path)??;
-        (stat.size < content.size && stat.ctime <= settled).then_some(content)
+        let (content, time) = self.file(path)??;
+        // Anyone who shortens a file changes its time.
+        let is_torn = stat.size < content.size && stat.mtime == time && stat.ctime <= settled;
+        is_torn.then_some(content)
     }
 
     /// The note that times are lost, if they are.

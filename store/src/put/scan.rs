@@ -331,13 +331,7 @@ impl<'p> Scan<'p> {
         let name = file.name;
         let xattrs = self.beside.of_file(&file.dir, &name)?;
         let tie = self.ties.of(self.walk.path(), &file.stat)?;
-        let path = self.given.join(OsStr::from_bytes(self.walk.path()));
-        if let Err(error) = tie.check_whole(&path, &file.stat) {
-            return match self.is_save {
-                true => Ok(Event::Skipped { path, error }),
-                false => Err(error),
-            };
-        }
+        tie.check_whole((&self.given, self.walk.path()), &file.stat)?;
         self.totals = (self.totals.0 + 1, self.totals.1 + file.stat.size);
         // The chunks of a version that vouches for them need not be looked up one by one.
         let linked = tie.linked().filter(|_| !self.reads_all);

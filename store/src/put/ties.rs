@@ -81,14 +81,14 @@ impl Tie {
         self.is_vouched_for
     }
 
-    /// Fails if a power cut took some of the bytes of the file at `path`.
-    pub(super) fn check_whole(&self, path: &Path, stat: &Stat) -> Result<()> {
+    /// Fails if a power cut took some of the bytes of the file at `path` below `root`: nobody knows then what else is a job's work.
+    pub(super) fn check_whole(&self, (root, path): (&Path, &[u8]), stat: &Stat) -> Result<()> {
         let Some(made) = &self.torn else {
             return Ok(());
         };
         Err(Error::corrupt(format!(
             "{}: has {} of the {} bytes that were written before this host was started again",
-            path.display(),
+            root.join(OsStr::from_bytes(path)).display(),
             stat.size,
             made.size
         ))

@@ -287,32 +287,30 @@ impl Cache {
         pending::check(config::state_dir().as_deref())?;
         if let Err(error) = self.check_destination(store, context) {
             // A cache that is not needed is skipped later, with a warning.
-            return match self.is_needed {
-                true => Err(not_started(error)),
-                false => Ok(()),
-            };
+            let needed = Some(error).filter(|_| self.is_needed);
+            return needed.map_or(Ok(()), |error| Err(not_started(error)));
         }
-        let known = || pools::of_source(&self.dir, &context.config().pool);
         if is_empty(&self.dir) || !self.dir.exists() {
             return Ok(());
         }
-        let holds = self.held(store, &known(), context)?;
+        let pools = pools::of_source(&self.dir, &context.config().pool);
+        let holds = self.held(store, &pools, context)?;
         if holds.contains(&self.name) {
             return Ok(());
         }
-        let dir = self.dir.display();
-        let what = match holds.first() {
-            Some(other) => format!("holds {other}, and {} is asked for", self.name),
-            None => format!("is not empty, and was not made by a run of {}", self.name),
-        };
-        let error = Error::conflict(format!("{dir}: {what}"));
+        let (dir, name) = (self.dir.display(), &self.name);
         Err(match holds.first() {
-            Some(_) => not_started(error),
-            None => error.hint(format!(
+            Some(other) => not_started(Error::conflict(format!(
+                "{dir}: holds {other}, and {name} is asked for"
+            ))),
+            None => Error::conflict(format!(
+                "{dir}: is not empty, and was not made by a run of {name}"
+            ))
+            .hint(format!(
                 "the command was not started: name another directory with --base, or save what is there first: \
                  `store save {} {} --base N`, with the version that it was made from, or 0 if it is from none",
                 names::quoted_path(&self.dir),
-                names::quoted(&self.name)
+                names::quoted(name)
             )),
         })
     }

@@ -165,7 +165,6 @@ fn about_skipped(skipped: &[(PathBuf, Error)], again: &str) -> Option<String> {
             "`store materialize --exact` there removes what the ref does not have, and puts the tree right; if it is a job's, `{again} --base N` \
              saves it, N being the version that the tree was made from"
         )),
-        Remedy::MaterializeFirst => Some(remedy::words(&Remedy::MaterializeFirst).into_owned()),
         Remedy::Unmount => Some(remedy::words(&Remedy::Unmount).into_owned()),
         _ => None,
     })
