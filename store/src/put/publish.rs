@@ -180,9 +180,7 @@ impl<'p> PutSession<'p> {
         let mut remembering = listing
             .map(|listing| Remembering::new((self.store, self.request), made, Some(listing)));
         if let Some(remembering) = &mut remembering {
-            if is_known {
-                remembering.flush(&built.root);
-            }
+            remembering.flush_if(is_known, None, &built.root);
             remembering.prepare(&built.root, None, reader);
             let newest = reader.view().state.refs.last(target)?;
             remembering.announce(known.unwrap_or(newest + 1), *built.root.content())?;

@@ -44,8 +44,12 @@ impl<'r> Remembering<'r> {
         }
     }
 
-    /// Makes durable what was built, so that it is no older than the note after a power cut.
-    pub(super) fn flush(&mut self, built: &Root) {
+    /// Makes durable what was built, if it is to be noted and is not what it was before: after a power cut, it must not be
+    /// older than the note.
+    pub(super) fn flush_if(&mut self, is_noted: bool, before: Option<&Content>, built: &Root) {
+        if !is_noted || before == Some(built.content()) {
+            return;
+        }
         let source = self.request.source.canonicalize().unwrap_or_default();
         if let Some(notes) = notes(self.store, self.request, &source) {
             let flushed = notes.flush(&self.request.target, built.content());

@@ -70,13 +70,11 @@ impl PutSession<'_> {
     ) -> Result<Option<PutReport>> {
         // What cannot be read is found before anything is published.
         let counts = self.counts(&built, base, reader)?;
-        let what = (self.store(), self.request());
-        let mut remembering = Remembering::new(what, base.made.clone(), built.listing.take());
+        let (what, listing) = ((self.store(), self.request()), built.listing.take());
+        let mut remembering = Remembering::new(what, base.made.clone(), listing);
         // An insert is made for one call, and is never saved again.
         let is_kept = !self.request().dry_run && self.request().onto != Onto::Insert;
-        if is_kept && base.root.as_ref() != Some(built.root.content()) {
-            remembering.flush(&built.root);
-        }
+        remembering.flush_if(is_kept, base.root.as_ref(), &built.root);
         let mut tries = 0;
         let (newest, outcome, version) = loop {
             let newest = self.newest(reader)?;
@@ -115,9 +113,8 @@ impl PutSession<'_> {
             }
         };
         let mut report = std::mem::take(&mut built.report);
-        let source = &self.request().source;
         let roots: Vec<_> = base.root.iter().chain([outcome.root.content()]).collect();
-        forgive(&mut report.skipped, source, &roots, reader);
+        forgive(&mut report.skipped, &self.request().source, &roots, reader);
         (report.new_bytes, report.stored_bytes) = self.written_bytes();
         report.unchanged =
             version.is_some() && version == newest.as_ref().map(|(number, _)| *number);
