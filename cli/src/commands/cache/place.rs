@@ -198,10 +198,11 @@ fn moved(from: &Path, (above, name): (impl AsFd, &OsStr)) -> std::io::Result<()>
     match renameat_with(CWD, from, &above, name, RenameFlags::NOREPLACE) {
         // Without support for NOREPLACE: renaming a directory replaces only an empty one, and a link replaces nothing.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-            Ok(match std::fs::symlink_metadata(from)?.is_dir() {
-                true => fs::renameat(CWD, from, &above, name)?,
-                false => fs::linkat(CWD, from, &above, name, fs::AtFlags::empty())?,
-            })
+            let moved = match std::fs::symlink_metadata(from)?.is_dir() {
+                true => fs::renameat(CWD, from, &above, name),
+                false => fs::linkat(CWD, from, &above, name, fs::AtFlags::empty()),
+            };
+            Ok(moved?)
         }
         done => Ok(done?),
     }
