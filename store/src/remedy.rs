@@ -206,6 +206,17 @@ remedies! {
     SaveEmpty => "nothing was saved: bring the files back, or say that nothing is meant to be left";
     /// A precondition failed.
     MergeInstead => "nothing was put; a save merges what was changed into the newest version";
+    /// A put took the place of versions that its source was not made from.
+    MergeAfterAll {
+        /// The ref.
+        name: String,
+        /// The source.
+        dir: String,
+        /// The version that it was made from.
+        base: u64,
+        /// The version that the put made.
+        made: u64,
+    } => "to keep both, drop {name}@{made}, and save {dir} with version {base} as its base";
 
     // Collectors and transfers.
     /// The collector of a single writer's store must run alone.
@@ -381,6 +392,8 @@ pub struct Note {
     pub text: String,
     /// What can be done about it.
     pub remedy: Option<Remedy>,
+    /// Whether the work of others is concerned, so that it is to be told even if notes are not wanted.
+    pub is_warning: bool,
 }
 
 impl Note {
@@ -389,13 +402,26 @@ impl Note {
         Self {
             text: text.into(),
             remedy: Some(remedy.into()),
+            is_warning: false,
+        }
+    }
+
+    /// Makes it a warning.
+    pub(crate) fn warning(self) -> Self {
+        Self {
+            is_warning: true,
+            ..self
         }
     }
 }
 
 impl From<String> for Note {
     fn from(text: String) -> Self {
-        Self { text, remedy: None }
+        Self {
+            text,
+            remedy: None,
+            is_warning: false,
+        }
     }
 }
 

@@ -444,7 +444,15 @@ fn who_takes_the_place_of_what_another_source_brought_is_told() {
         "1",
     ]);
     let bring = |source: &str| {
-        let words = ["duplicate", REF, "--from", source, "--to", "central"];
+        let words = [
+            "duplicate",
+            "--quiet",
+            REF,
+            "--from",
+            source,
+            "--to",
+            "central",
+        ];
         let done = env.store(words);
         assert_eq!(done.code, Some(0), "{done}");
         env.ok(["--store", "central", "gc", "--grace", "0"]);

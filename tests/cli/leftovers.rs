@@ -47,6 +47,7 @@ fn a_link_out_of_a_cache_stays_a_link_and_the_next_job_starts() {
     assert_eq!(left.code, Some(0), "{left}");
     assert!(
         left.stderr.contains("2 symlinks (out, up): led out of")
+            && left.stderr.contains("needs --allow-outside-symlinks")
             && !left.stderr.contains("--dereference"),
         "{left}"
     );

@@ -326,6 +326,10 @@ fn what_was_dropped_last_comes_back_and_the_newest_stays_the_newest() {
     assert_eq!(env.ok(["cat", &format!("{REF}@5:number")]), "2");
     let again = env.ok(["undo"]);
     assert!(again.contains("cache@2 is there by its content"), "{again}");
+    assert!(
+        again.contains("`store undo project/demo/cache@N`"),
+        "{again}"
+    );
     env.ok(["rm", REF, "--yes"]);
     assert_eq!(env.store(["ls", REF]).code, Some(3));
     env.ok(["undo", "project/demo", "--dry-run"]);

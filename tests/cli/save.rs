@@ -35,6 +35,40 @@ fn newest(env: &TestEnvironment) -> Vec<String> {
         .collect()
 }
 
+/// A put is told to replace; that it takes back what others saved is said even with --quiet.
+#[test]
+fn a_put_of_an_older_tree_names_what_it_replaces() {
+    let env = site(&["one", "other"]);
+    env.write("one/a", "by one");
+    env.ok(["save", "one"]);
+    let told =
+        "other is of version 1 of project/demo/cache, and version 3 takes the place of version 2";
+    let how =
+        "`store rm project/demo/cache@3`, then `store save other project/demo/cache --base 1`";
+    env.write("other/b", "by the other");
+    for options in [&["--dry-run"][..], &["--quiet"]] {
+        let put = env.store([&["put", "other", REF], options].concat());
+        assert_eq!(put.code, Some(0), "{put}");
+        assert!(put.stderr.contains(&format!("warning: {told}")), "{put}");
+        assert!(put.stderr.contains(how), "{put}");
+    }
+    // The advice keeps both.
+    env.ok(["rm", &format!("{REF}@3")]);
+    env.ok(["save", "other", REF, "--base", "1"]);
+    assert_eq!(env.ok(["cat", &format!("{REF}:a")]), "by one");
+    assert_eq!(env.ok(["cat", &format!("{REF}:b")]), "by the other");
+
+    // Neither a tree of the newest version nor one that was told which version it replaces takes anything back.
+    env.ok(["materialize", REF, "last"]);
+    env.write("last/c", "new");
+    let put = env.store(["put", "last", REF]);
+    assert!(!put.stderr.contains("warning"), "{put}");
+    env.write("other/c", "too");
+    let put = env.store(["put", "--base", "5", "other", REF]);
+    assert_eq!(put.code, Some(0), "{put}");
+    assert!(!put.stderr.contains("warning"), "{put}");
+}
+
 #[test]
 fn two_jobs_of_one_version_come_together() {
     let env = site(&["one", "other"]);

@@ -72,6 +72,19 @@ fn what_was_written_through_a_link_is_not_put_as_the_trees_own() {
 }
 
 #[test]
+fn of_many_files_that_share_what_was_written_through_a_few_are_named() {
+    let world = World::with_tree(703);
+    for number in 0..12 {
+        world.make(&format!("tree-{number:02}"), &[]);
+    }
+    scribble(&world.path("tree-00/big"));
+    let said = put(&world, "tree-00", &[]);
+    assert_eq!(said.code, Some(4), "{said}");
+    assert_eq!(said.stderr.matches("/big").count(), 10, "{said}");
+    assert!(said.stderr.contains("/big and 1 more)"), "{said}");
+}
+
+#[test]
 fn links_whose_bytes_are_right_and_links_of_ones_own_are_put() {
     let world = World::with_tree(702);
     world.make("a", &[]);

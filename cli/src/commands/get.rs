@@ -75,11 +75,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let done = store::get(&store, &request, &watch)?;
     let elapsed = watch.elapsed();
     drop(watch);
-    done.notes.iter().for_each(|note| {
-        context
-            .out
-            .note(format_args!("note: {}", remedy::note(note)))
-    });
+    context.out.notes(&done.notes);
     context.out.report(&report(done, elapsed))
 }
 

@@ -170,11 +170,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let done = store::materialize(&store, &pool, &request, &watch)?;
     let elapsed = watch.elapsed();
     drop(watch);
-    done.notes.iter().for_each(|note| {
-        context
-            .out
-            .note(format_args!("note: {}", remedy::note(note)))
-    });
+    context.out.notes(&done.notes);
     done.damaged
         .iter()
         .for_each(|damage| context.out.warning(told(damage)));

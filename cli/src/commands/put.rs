@@ -173,7 +173,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     drop(watch);
     let report = report(target, done, elapsed);
     let unsaid = report.done.unchanged.then(|| unsaid(args)).flatten();
-    for note in report.notes.iter().chain(&unsaid) {
+    context.out.notes(&report.done.notes);
+    if let Some(note) = &unsaid {
         context.out.note(format_args!("note: {note}"));
     }
     for skipped in &report.skipped {

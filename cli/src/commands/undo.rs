@@ -115,6 +115,13 @@ impl fmt::Display for Report {
         for (name, number) in &self.done.there {
             write!(out, "\n{name}@{number} is there by its content")?;
         }
+        if let (true, Some((name, _))) = (self.done.restored.is_empty(), self.done.there.first()) {
+            let named = names::quoted(&format!("{name}@N"));
+            write!(
+                out,
+                "\nwhat was dropped before that comes back by its number: `store undo {named}`"
+            )?;
+        }
         self.failed.iter().try_for_each(|failed| {
             let (name, from) = (&failed.name, failed.from_version);
             write!(out, "\n{name}@{from} is not back: {}", failed.error)

@@ -356,19 +356,18 @@ fn finish(
         // The refs could not be listed, so all of them count as failed.
         numbers.failed = transfer.refs.len() as u64;
     }
-    let mut success = None;
+    let (mut success, mut others) = (None, Vec::new());
     if let Some(journal) = journal {
         journal.end(outcome, numbers, error, told.errors());
-        told.notes.extend(journal.notes());
+        others = journal.notes();
         success = journal.last_success();
     }
+    let note = |other| context.out.note(format_args!("note: {other}"));
+    others.iter().for_each(note);
+    told.notes.append(&mut others);
     let shown = match done.is_ok() {
         true => show(&told, context),
-        false => {
-            let notes = told.notes.iter();
-            notes.for_each(|note| context.out.note(format_args!("note: {note}")));
-            Ok(())
-        }
+        false => Ok(()),
     };
     let job = told.job;
     let ended = done
@@ -395,10 +394,7 @@ fn outcome(done: &Result<ReplicateReport>) -> (Outcome, Option<String>) {
 }
 
 fn show(report: &TransferReport<'_>, context: &Context) -> Result<()> {
-    report
-        .notes
-        .iter()
-        .for_each(|note| context.out.note(format_args!("note: {note}")));
+    context.out.notes(&report.done.notes);
     let failed = report.told_errors();
     let told = |failed| context.out.warning(format_args!("failed: {failed}"));
     failed.iter().for_each(told);

@@ -26,7 +26,7 @@ pub(super) struct TransferReport<'r> {
     dry_run: bool,
     refs: Vec<Line<'r>>,
     #[serde(flatten)]
-    done: &'r ReplicateReport,
+    pub(super) done: &'r ReplicateReport,
     pub(super) secs: f64,
     /// Present in dry runs only; null if there is nothing to estimate from.
     #[serde(skip_serializing_if = "Option::is_none")]

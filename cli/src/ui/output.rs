@@ -9,7 +9,7 @@ use store::remote::Waits;
 use store::{Error, Result, is_unseen};
 
 use crate::ui::table::{Side, Table};
-use crate::ui::{closed, names, naming, paint};
+use crate::ui::{closed, names, naming, paint, remedy};
 
 /// The version of the JSON schema. Under one number, fields may be added but never change their meaning. `cli/JSON.md`
 /// has a sample of each object.
@@ -196,6 +196,17 @@ impl Output {
     pub(crate) fn note(&self, text: impl Display) {
         if !self.quiet && !self.json {
             self.aside(text);
+        }
+    }
+
+    /// Writes notes of the engine. Those that concern the work of others are written even with --quiet or `--json`.
+    pub(crate) fn notes(&self, notes: &[store::Note]) {
+        for note in notes {
+            let text = remedy::note(note);
+            match note.is_warning {
+                true => self.warning(format_args!("warning: {text}")),
+                false => self.note(format_args!("note: {text}")),
+            }
         }
     }
 

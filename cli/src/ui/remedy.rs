@@ -355,6 +355,17 @@ fn with_names(remedy: &Remedy) -> Option<String> {
             quoted(url)
         ),
         Remedy::TakeClasses { classes } => format!("--with {classes} takes them"),
+        Remedy::MergeAfterAll {
+            name,
+            dir,
+            base,
+            made,
+        } => format!(
+            "to keep both: `store rm {}`, then `store save {} {} --base {base}`",
+            quoted(&format!("{name}@{made}")),
+            quoted(dir),
+            quoted(name)
+        ),
         Remedy::KeepToo { what } => format!("`store put --keep {what}` keeps them"),
         Remedy::InsideMount { inside } => {
             format!("name a directory in it, like {inside}, or fill it with `store get`")

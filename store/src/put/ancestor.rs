@@ -11,7 +11,7 @@ use super::{Ancestor, PutRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Content, RefSpec, Root, State};
 use crate::host::pool::list::{ListReader, Thing, checksum};
-use crate::host::pool::{Mark, Pool, stamped};
+use crate::host::pool::{Known, Mark, Pool, stamped};
 use crate::host::saved::{Last, Listing, Made, Note, Notes};
 use crate::read::Reader;
 use crate::remedy::Remedy;
@@ -128,6 +128,21 @@ pub(super) fn is_behind(store: &Store, request: &PutRequest, view: &View) -> Res
 pub(super) fn notes<'r>(store: &Store, request: &'r PutRequest, root: &Path) -> Option<Notes<'r>> {
     let pool = marked(&request.pools, root).map(|(pool, _)| pool);
     store.notes(pool, root)
+}
+
+/// The version that the source is of, if this host knows that it was made from its ref or saved to it.
+pub(super) fn known(store: &Store, request: &PutRequest, state: &State) -> Option<Known> {
+    let root = super::scan::resolved(&request.source).ok()?;
+    let marked = marked(&request.pools, &root);
+    let mark = marked.as_ref().map(|(_, mark)| mark);
+    let made = mark.map(Made::from);
+    let notes = store.notes(marked.as_ref().map(|(pool, _)| *pool), &root);
+    let last = notes.and_then(|notes| notes.last(state, &request.target).ok());
+    let note = last
+        .and_then(|last| last.note)
+        .filter(|note| note.made == made);
+    let mark = mark.filter(|mark| is_of(mark, store, request));
+    note.as_ref().map(Note::known).or(mark.map(Mark::known))
 }
 
 /// Whether the source was saved to its ref before.

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::{
     Change, Content, FrameKind, Id, Keep, Node, Root, Sides, State, Version, pack_key,
 };
+use crate::host::pool::Known;
 use crate::host::stat_cache::CacheBase;
 use crate::id::PassId;
 use crate::pack::WrittenPack;
@@ -153,6 +154,7 @@ impl<'p> PutSession<'p> {
         let target = &self.request.target;
         let same = Same {
             request: self.request,
+            source: save::known(self.store, self.request, &reader.view().state),
             built: &built,
             reader,
         };
@@ -168,7 +170,7 @@ impl<'p> PutSession<'p> {
             let relied = self.dedup.relied().index();
             let view = self.session.into_view();
             if known.is_none() {
-                report.notes.extend(same.kept_no_more(&view.state));
+                report.notes.extend(same.notes(&view.state));
                 policy::check_dry_run(self.store, &view, target, &relied, report.stored_bytes)?;
             }
             return Ok(Some(report));
@@ -258,7 +260,7 @@ impl<'p> PutSession<'p> {
         let mut version = 0;
         let mut is_known = false;
         let mut is_private = false;
-        let mut lost = None;
+        let mut notes = Vec::new();
         let published = self.session.commit(&mut |state, refused| {
             refused_room(refused)?;
             request.check_newest(state)?;
@@ -267,7 +269,7 @@ impl<'p> PutSession<'p> {
                 (version, is_known) = (number, true);
                 return Ok(Vec::new());
             }
-            lost = same.kept_no_more(state);
+            notes = same.notes(state);
             let last = state.refs.last(&request.target)?;
             (version, is_known) = (last + 1, false);
             Ok(vec![Change::SetRef {
@@ -293,7 +295,7 @@ impl<'p> PutSession<'p> {
             Published::Stale => return Ok(None),
             Published::Nothing => {}
             Published::Entry(committed) => {
-                report.notes.extend(lost);
+                report.notes.append(&mut notes);
                 let error = committed.checkpoint;
                 let slow = error.map(|error| format!("{error}: the store opens more slowly"));
                 report.notes.extend(slow.map(Note::from));
@@ -391,6 +393,8 @@ fn named(message: &str) -> &str {
 /// Compares versions with what a put has built.
 struct Same<'c> {
     request: &'c PutRequest,
+    /// What the source was before the put.
+    source: Option<Known>,
     built: &'c Built,
     reader: &'c Reader<'c>,
 }
@@ -421,6 +425,37 @@ impl Same<'_> {
     }
 
     /// A note if the newest version in `state` kept attributes that this one does not keep.
+    /// What is lost with another version on top of the newest one.
+    fn notes(&self, state: &State) -> Vec<Note> {
+        let lost = [self.reverted(state), self.kept_no_more(state)];
+        lost.into_iter().flatten().collect()
+    }
+
+    /// The warning that the source is of an older version than the newest, whose changes are not in it.
+    fn reverted(&self, state: &State) -> Option<Note> {
+        let PutRequest { target, onto, .. } = self.request;
+        let known = self.source.filter(|_| *onto == Onto::Replace)?;
+        let (newest, version) = state.version(target, None).ok()?;
+        if newest <= known.version || known.tree.as_ref() == Some(version.root.content()) {
+            return None;
+        }
+        let dir = self.request.source.display().to_string();
+        let (base, made) = (known.version, state.refs.last(target).ok()? + 1);
+        let text = format!(
+            "{dir} is of version {base} of {target}, and version {made} takes the place of version {newest}, which {}@{} put: \
+             what others changed since is not in it",
+            version.who.user, version.who.host
+        );
+        let name = target.to_string();
+        let remedy = Remedy::MergeAfterAll {
+            name,
+            dir,
+            base,
+            made,
+        };
+        Some(Note::with(text, remedy).warning())
+    }
+
     fn kept_no_more(&self, state: &State) -> Option<Note> {
         let (number, newest) = state.version(&self.request.target, None).ok()?;
         let is_kept = |kind: &str| self.built.kept.iter().any(|side| side.kind == kind);

@@ -21,6 +21,8 @@ use crate::sound::vouched::Vouchers;
 
 /// Most files written through a link that are named.
 const NAMED_MAX: usize = 20;
+/// Most names of other files that share the inode of one.
+const SHARERS_MAX: usize = 10;
 
 /// How a file is tied to a pool.
 #[derive(Clone, Copy, Debug, Default)]
@@ -235,10 +237,14 @@ impl WrittenThrough {
         let named = self.files.iter().map(|(path, stat)| {
             let shared = sharers.iter().filter_map(|known| known.get(&key(stat)));
             let shared = shared.flatten().filter(|other| **other != root.join(path));
-            let shared: Vec<String> = shared.map(|path| path.display().to_string()).collect();
-            match shared.is_empty() {
-                true => path.display().to_string(),
-                false => format!("{} (shared with {})", path.display(), shared.join(", ")),
+            let (shared, path): (Vec<_>, _) = (shared.collect(), path.display());
+            let few = shared.iter().take(SHARERS_MAX);
+            let few: Vec<String> = few.map(|path| path.display().to_string()).collect();
+            let few = few.join(", ");
+            match shared.len().saturating_sub(SHARERS_MAX) {
+                0 if few.is_empty() => path.to_string(),
+                0 => format!("{path} (shared with {few})"),
+                more => format!("{path} (shared with {few} and {more} more)"),
             }
         });
         let named: Vec<String> = named.collect();

@@ -416,7 +416,7 @@ impl Bring {
             "{name}@{from} becomes the newest there, on top of version {newest}, which {whose} and is unknown to this \
              source: rules that keep few versions drop it"
         );
-        Some(Note::with(text, Remedy::OneWriter))
+        Some(Note::with(text, Remedy::OneWriter).warning())
     }
 
     fn gone_back(&self, there: u64, newest: u64) -> Note {

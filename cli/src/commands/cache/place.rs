@@ -50,6 +50,19 @@ impl Stage {
     pub(super) fn path(&self) -> &Path {
         self.dir.path()
     }
+
+    /// Writes back the file system of what was built here. Otherwise a power cut could leave an entry in its place without
+    /// its bytes, and its marks would say that it is complete.
+    pub(super) fn flush(&self) -> Result<()> {
+        let failed = |errno: Errno| Error::io("write back", self.path(), errno.into());
+        let dir = fs::openat(
+            CWD,
+            self.path(),
+            OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        );
+        fs::syncfs(dir.map_err(failed)?).map_err(failed)
+    }
 }
 
 /// The temporary directories of dead processes.

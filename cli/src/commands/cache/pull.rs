@@ -236,6 +236,7 @@ fn bring(
             BTreeSet::new()
         }
     };
+    stage.flush()?;
     for (path, entry) in wanted {
         if kept_out.contains(path) {
             continue;

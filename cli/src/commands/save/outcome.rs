@@ -141,11 +141,14 @@ fn note(note: &Note) -> String {
     match note.remedy {
         Some(
             Remedy::KeepAbsoluteLinks
-            | Remedy::TakeWhatLinksLeadTo
             | Remedy::LetOthersRead
             | Remedy::TakeClasses { .. }
             | Remedy::NoProfile,
         ) => note.text.clone(),
+        Some(Remedy::TakeWhatLinksLeadTo) => format!(
+            "{}; a `store materialize` of it needs --allow-outside-symlinks from now on",
+            note.text
+        ),
         _ => remedy::note(note),
     }
 }
