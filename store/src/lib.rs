@@ -134,7 +134,7 @@ pub use profile::{
 pub use progress::{Progress, Unwatched};
 pub use put::{
     Ancestor, Arriving, DeltaBase, Edit, EditReport, EditRequest, Entries, Onto, PutReport,
-    PutRequest, SaveReport, SourceCheck, edit, put, put_after, saved_to,
+    PutRequest, SaveReport, SourceCheck, check_saves, edit, put, put_after, saved_to,
 };
 pub use rates::{Bound, Rates, Sample, SampleRates, rates};
 pub use read::{Reader, TimesReader};

@@ -204,6 +204,8 @@ remedies! {
     PutInstead => "put the file";
     /// All files of the directory are gone.
     SaveEmpty => "nothing was saved: bring the files back, or say that nothing is meant to be left";
+    /// This host cannot write down what it saves.
+    OtherCacheDirectory => "what is saved is noted there: let it be written to, or name another cache directory";
     /// A precondition failed.
     MergeInstead => "nothing was put; a save merges what was changed into the newest version";
     /// A put took the place of versions that its source was not made from.

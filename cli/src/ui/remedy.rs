@@ -152,6 +152,9 @@ fn saves(remedy: &Remedy) -> Option<&'static str> {
         Remedy::SaveEmpty => {
             "nothing was saved: bring the files back, or give --allow-empty if nothing is meant to be left"
         }
+        Remedy::OtherCacheDirectory => {
+            "what is saved is noted there: set XDG_CACHE_HOME to a directory that can be written"
+        }
         Remedy::MergeInstead => {
             "nothing was put; `store save` merges what was changed into the newest version"
         }

@@ -27,6 +27,7 @@ use crate::host::pool::list::{ListWriter, Thing, checksum};
 use crate::host::pool::{Inode, Known, Mark, Pool, PoolKey, stamped};
 use crate::host::{disk, trust};
 use crate::id::StoreId;
+use crate::remedy::Remedy;
 
 pub(crate) use draft::{Draft, Last};
 
@@ -168,8 +169,20 @@ impl<'p> Notes<'p> {
             return pool.make_saved_dir(&self.root, self.store);
         }
         let dir = self.cache.clone().unwrap_or_default();
-        std::fs::create_dir_all(&dir).map_err(|source| Error::io("create", &dir, source))?;
+        let failed = |source| Error::io("create", &dir, source).hint(Remedy::OtherCacheDirectory);
+        std::fs::create_dir_all(&dir).map_err(failed)?;
         open(&dir)
+    }
+
+    /// Checks that notes can be written.
+    ///
+    /// # Errors
+    /// As from a file system.
+    pub(crate) fn check(&self) -> Result<()> {
+        let scratch = disk::scratch(self.make_dir()?, &disk::random_name()?);
+        let failed = |errno| disk::failed("write down what is saved of", &self.root, errno);
+        let failed = |errno| failed(errno).hint(Remedy::OtherCacheDirectory);
+        scratch.map(drop).map_err(failed)
     }
 
     /// The directories to read from, the one that counts first.

@@ -258,6 +258,19 @@ pub fn saved_to(
     })
 }
 
+/// Checks that this host can write down what is saved of `dir`.
+///
+/// # Errors
+/// As from a file system, if it cannot.
+pub fn check_saves(store: &Store, pools: &[std::sync::Arc<Pool>], dir: &Path) -> Result<()> {
+    let root = dir
+        .canonicalize()
+        .map_err(|source| Error::io("open", dir, source))?;
+    let pool = marked(pools, &root).map(|(pool, _)| pool);
+    let notes = store.notes(pool, &root);
+    notes.map_or(Ok(()), |notes| notes.check())
+}
+
 fn marked<'p>(pools: &'p [std::sync::Arc<Pool>], root: &Path) -> Option<(&'p Pool, Mark)> {
     let mut marks = pools
         .iter()

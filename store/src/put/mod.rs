@@ -70,7 +70,7 @@ use pipeline::pipeline;
 use publish::{Passes, PutSession};
 use scan::Scan;
 
-pub use ancestor::saved_to;
+pub use ancestor::{check_saves, saved_to};
 pub use edit::{Arriving, Edit, EditReport, EditRequest, edit};
 pub use near::DeltaBase;
 

@@ -4,7 +4,6 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use store::replicate::{
     Delete, Forgetful, RefStatus, ReplicateRequest, Selection, Versions, replicate,
@@ -14,10 +13,10 @@ use store::{
     Store, StoreId, Unwatched, materialize_from,
 };
 
-use super::advice::{not_made, not_saved, not_started};
+use super::advice::{not_made, not_started};
 use super::kept;
 use super::lies::{is_empty, is_of_no_version, is_tree};
-use crate::commands::{materialize, save};
+use crate::commands::materialize;
 use crate::config;
 use crate::context::jobs::check_same;
 use crate::context::pools::{self, PoolArgs};
@@ -205,6 +204,7 @@ impl Cache {
             }
             done => done?,
         }
+        self.check_saves(reader.store(), context)?;
         // Once a version is in the directory, what it lacks may be a deletion of the job.
         let known = || pools::of_source(&self.dir, &context.config().pool);
         self.began_empty = was_empty && !is_tree(&known(), &self.dir);
@@ -358,51 +358,13 @@ impl Cache {
         self.is_here(reader) && inside.any(|spec| reader.resolve(&spec).is_ok())
     }
 
-    /// Saves what an earlier run left. Returns the paths that were left out.
-    fn save_what_was_left(
-        &self,
-        store: &Store,
-        message: String,
-        context: &Context,
-    ) -> Result<Vec<PathBuf>> {
-        let request = save::of_run(
-            &self.dir,
-            &self.name,
-            (&self.exclude, self.began_empty),
-            message,
-            context,
-        );
-        let began = Instant::now();
-        let report = save::put_or_nothing(store, &request, &Unwatched, None);
-        let report = report.map_err(|error| {
-            let dir = self.dir.display();
-            let what = format!("{dir}: what an earlier run left here is not saved");
-            let error = not_saved(error.within(what), &self.dir, &self.name);
-            let advice = error.remedy().map(remedy::words).unwrap_or_default();
-            let away = format!(
-                "{advice}; or move {dir} away: the run then begins with what {} has",
-                self.name
-            );
-            error.hint(away)
-        })?;
-        if !report.unchanged {
-            context.out.note(format_args!(
-                "note: {}: what an earlier run left here was saved as {}@{}",
-                self.dir.display(),
-                self.name,
-                report.version.unwrap_or_default()
-            ));
+    /// Checks that this host can write down what is saved of the directory. Otherwise no save of it can succeed.
+    fn check_saves(&self, store: &Store, context: &Context) -> Result<()> {
+        let pools = pools::of_source(&self.dir, &context.config().pool);
+        match store::check_saves(store, &pools, &self.dir) {
+            Err(error) if self.is_needed => Err(error),
+            _ => Ok(()),
         }
-        for (_, error) in &report.skipped {
-            let told = failure::one_line(error);
-            context.out.warning(format_args!(
-                "warning: not saved, and left as it is: {told}"
-            ));
-        }
-        let left_out = report.skipped.iter().map(|(path, _)| path.clone());
-        let left_out = left_out.collect();
-        save::tell_of_left(&self.dir, &self.name, report, began.elapsed(), context);
-        Ok(left_out)
     }
 
     fn materialize(

@@ -7,6 +7,7 @@ mod astray;
 mod caches;
 mod child;
 mod kept;
+mod left;
 mod lies;
 mod moved;
 mod saver;

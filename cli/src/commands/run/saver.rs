@@ -351,9 +351,18 @@ fn not_saved(error: Error, cache: &Cache) -> Error {
         ErrorKind::Denied => format!(" {}", reach::when(&error)),
         _ => String::new(),
     };
-    let kept = format!(
-        "{dir} is as the command left it; `store save --pending` saves it{when}, and so does the next run there"
-    );
+    let again = match &cache.unsaved {
+        Some(_) => format!("`store save --pending` saves it{when}, and so does the next run there"),
+        None => {
+            let base = if cache.began_empty() { " --base 0" } else { "" };
+            let (dir, name) = (names::quoted_path(&cache.dir), names::quoted(name));
+            format!(
+                "`store save {dir} {name}{base}` saves it{when}; nothing here remembers it, since neither XDG_STATE_HOME nor \
+                 HOME is set"
+            )
+        }
+    };
+    let kept = format!("{dir} is as the command left it; {again}");
     let is_for_rights = failure::is_for_want_of_rights(&error);
     match (error.remedy(), error.kind()) {
         (Some(Remedy::Advice(advice)), _) if is_for_rights && !advice.contains("--") => {
