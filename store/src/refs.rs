@@ -3,15 +3,15 @@
 //! Plans are pure: they map a state to the changes of one log entry. Nothing here touches chunks; chunks that only
 //! dropped versions used are garbage from then on.
 
+mod had;
+
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::format::{
     At, Change, Content, Id, LogEntry, Namespace, RefHead, RefName, RefSpec, State, Version,
     log_key,
 };
-use crate::host::pool::Known;
 use crate::remedy::Remedy;
 use crate::store::Store;
 
@@ -44,34 +44,6 @@ impl Dropped {
 }
 
 impl State {
-    /// Checks that this store has had the version that a directory is known to be of. A store that was restored from an
-    /// older copy has not, and the directory may hold the last copy of the bytes. A dropped version counts as had.
-    ///
-    /// # Errors
-    /// Conflict, when the store has not had the version.
-    pub(crate) fn check_had(&self, name: &RefName, known: Known, dir: &Path) -> Result<()> {
-        let Known { version, tree } = known;
-        let last = self.refs.last(name)?;
-        let what = if version > last && last > 0 {
-            format!(
-                "this store never had a version above @{last}: it was restored from an older copy"
-            )
-        } else {
-            // Without a live version of that number, there is no older tree to mistake for it.
-            let there = self.version(name, Some(version)).ok();
-            let is_other = |tree| there.is_some_and(|(_, there)| *there.root.content() != tree);
-            if !tree.is_some_and(is_other) {
-                return Ok(());
-            }
-            format!(
-                "@{version} is another one in this store: it was restored from an older copy, and written to since"
-            )
-        };
-        let dir = dir.display();
-        let message = format!("{dir}: is of {name}@{version}, and {what}");
-        Err(Error::conflict(message).hint(Remedy::StoreSetBack))
-    }
-
     /// The live versions of a ref by number, at least one.
     ///
     /// # Errors

@@ -56,6 +56,7 @@ mod run_signals;
 mod run_team;
 mod run_terminal;
 mod save;
+mod save_dropped;
 mod save_hashes;
 mod save_kept;
 mod save_links;

@@ -163,6 +163,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     if args.dry_run {
         let plan = store::materialize::plan(&store, &pool, &request, &watch)?;
         drop(watch);
+        context.out.notes(&plan.report.notes);
         let outcome = outcome(&plan.report);
         context.out.answer(&Planned(plan))?;
         return outcome;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{MaterializeRequest, There as Lies};
+use super::{MaterializeRequest, Task, There as Lies};
 use crate::error::{Error, Result};
 use crate::format::{FORMAT_KEY, Node};
 use crate::host::destination::{Guard, Precious, Replaced, Site, There};
@@ -114,4 +114,18 @@ pub(super) fn check_may_end(
         destination.display()
     ))
     .hint(Remedy::OtherDestinationOrRemove))
+}
+
+impl Task<'_> {
+    /// What to do about a destination that only force replaces, and what it destroys there.
+    pub(super) fn other_destination(&self, is_directory: bool) -> Remedy {
+        let is_tree = matches!(self.found.node, Node::Tree { .. });
+        match (self.request.ephemeral, is_directory && is_tree) {
+            // Force does not let a tree that goes with its process take the place of others.
+            (true, _) => Remedy::OtherDestinationOrRemove,
+            (false, false) => Remedy::OtherDestinationOrReplace,
+            (false, true) if self.request.exact => Remedy::OtherDestinationOrOverrule,
+            (false, true) => Remedy::OtherDestinationOrTakeOver,
+        }
+    }
 }

@@ -14,6 +14,7 @@ mod diff;
 mod fill;
 mod found;
 mod guard;
+mod history;
 mod known;
 mod overruled;
 mod place;
@@ -252,18 +253,23 @@ impl<'m> Task<'m> {
             Some(claim) if !claim.is_held() => Err(taken_over(destination)),
             _ => self.store.host().check_stop(),
         };
-        let mut report = match self.way(destination)? {
+        let way = self.way(destination)?;
+        let gone_back = self.warning(destination, &way);
+        let mut report = match way {
             Way::Build(goes) => self.build_for(destination, goes, &fence),
             Way::Update(mark) => self.update(destination, mark.map(|mark| *mark), &fence),
             Way::File(mark) => self.file_again(destination, &mark, &fence),
         }?;
+        report.notes.extend(gone_back);
         report.destination = Some(destination.into());
         Ok(report)
     }
 
     /// Plans what [`Self::make`] would do, by the same decisions.
     fn plan(&self, destination: &Path) -> Result<Plan> {
-        let mut plan = match self.way(destination)? {
+        let way = self.way(destination)?;
+        let gone_back = self.warning(destination, &way);
+        let mut plan = match way {
             Way::Build(goes) => {
                 let mut made = self.diff_fresh()?;
                 made.overruled = goes.map(|goes| goes.lost).unwrap_or_default();
@@ -272,6 +278,7 @@ impl<'m> Task<'m> {
             Way::Update(mark) => self.plan_update(destination, mark.as_deref()),
             Way::File(mark) => self.plan_file(destination, &mark),
         }?;
+        plan.report.notes.extend(gone_back);
         plan.report.destination = Some(destination.into());
         Ok(plan)
     }
@@ -320,18 +327,6 @@ impl<'m> Task<'m> {
                 is_made: false,
             })),
         })
-    }
-
-    /// What to do about a destination that only force replaces, and what it destroys there.
-    fn other_destination(&self, is_directory: bool) -> Remedy {
-        let is_tree = matches!(self.found.node, Node::Tree { .. });
-        match (self.request.ephemeral, is_directory && is_tree) {
-            // Force does not let a tree that goes with its process take the place of others.
-            (true, _) => Remedy::OtherDestinationOrRemove,
-            (false, false) => Remedy::OtherDestinationOrReplace,
-            (false, true) if self.request.exact => Remedy::OtherDestinationOrOverrule,
-            (false, true) => Remedy::OtherDestinationOrTakeOver,
-        }
     }
 
     fn claim(&self, destination: &Path) -> Result<Option<Claim<'m>>> {

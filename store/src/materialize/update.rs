@@ -148,35 +148,6 @@ impl Task<'_> {
         Ok(report)
     }
 
-    /// Checks that the store was not restored from a copy that is older than the directory, and that it is known what was
-    /// saved of it.
-    fn check_not_set_back(&self, destination: &Path, mark: &Mark) -> Result<()> {
-        let name = &self.request.spec.name;
-        if !mark.is_from(self.store.format().id, name) || self.options().overrules {
-            return Ok(());
-        }
-        let note = self.note(destination)?;
-        let counts = |note: &SaveNote| note.made == Some(mark.into());
-        // If the tree was saved since, the saved version replaces the one that the tree was made from.
-        let made = mark.known();
-        let known = match note.as_ref().map(|(_, note)| (counts(note), note.known())) {
-            Some((counts, saved)) if counts || saved.version > made.version => saved,
-            _ => made,
-        };
-        let (wanted, place) = (self.found.number, (name, destination));
-        if let Some((notes, note)) = &note
-            && counts(note)
-            && note.version != wanted
-            && notes.list(note).is_none()
-        {
-            // What was saved would pass for the job's own, and stay whatever others did with it since.
-            return Err(Pool::unknown_save(place, note.version, made.version));
-        }
-        (self.pool).check_noted(mark, place, known.version, Some(wanted))?;
-        let state = &self.reader.view().state;
-        self.store.check_had(state, name, known, destination)
-    }
-
     /// Takes over somebody else's directory, as one in which nothing was made yet.
     fn take_over(&self, destination: &Path, root: BorrowedFd<'_>) -> Result<Mark> {
         if !self.request.force && !disk::is_empty(root) {
@@ -296,7 +267,7 @@ impl Task<'_> {
     }
 
     /// The note of the last save of the destination to this ref.
-    fn note(&self, destination: &Path) -> Result<Option<(Notes<'_>, SaveNote)>> {
+    pub(super) fn note(&self, destination: &Path) -> Result<Option<(Notes<'_>, SaveNote)>> {
         let Some(notes) = self.store.notes(Some(self.pool), destination) else {
             return Ok(None);
         };

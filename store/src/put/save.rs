@@ -12,6 +12,7 @@ use super::stored::Stored;
 use super::{Onto, PutReport, PutRequest, SaveReport, beside};
 use crate::error::{Error, Result};
 use crate::format::{Change, Content, Extra, Id, Root, SIDE_TIMES, Side, Sides, Version};
+use crate::host::pool::Known;
 use crate::host::stat_cache::CacheBase;
 use crate::lists::has_others;
 use crate::log::{Outside, System};
@@ -126,6 +127,9 @@ impl PutSession<'_> {
         let was = newest.as_ref().map(|(number, _)| *number);
         let is_again = was.is_none() && base.version.is_some();
         report.notes.extend(is_again.then(|| self.made_again()));
+        if outcome.root != built.root && was < base.version {
+            report.notes.extend(self.gone_back(base, reader)?);
+        }
         // Whatever the directory has was looked up.
         let took_over = was
             .zip(version)
@@ -164,6 +168,17 @@ impl PutSession<'_> {
             format!("{name} was removed, and is made again from what is in {dir}"),
             Remedy::RemoveAgain { name },
         )
+    }
+
+    /// The warning that the version that the directory was of was dropped since.
+    fn gone_back(&self, base: &Base, reader: &Reader<'_>) -> Result<Option<Note>> {
+        let PutRequest { source, target, .. } = self.request();
+        let Some(version) = base.version else {
+            return Ok(None);
+        };
+        let tree = base.root;
+        let state = self.newest_state(reader)?;
+        Ok(state.gone_back(target, Known { version, tree }, source))
     }
 
     /// Whether the globs of a job leave nothing of the directory. Nothing tells what it emptied from what it left out.

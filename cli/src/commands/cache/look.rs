@@ -169,7 +169,7 @@ impl fmt::Display for Status {
             };
             write!(
                 out,
-                "\n{}@{version}: {} complete, {} as here, {} missing here, {} missing there, {} different, {} broken there",
+                "\n{}@{version}: {} complete, {} as here, {} missing here, {} missing there, {} different in sizes or times, {} broken there",
                 one.name,
                 human::count(one.complete),
                 human::count(one.same),

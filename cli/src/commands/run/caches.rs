@@ -395,7 +395,10 @@ impl Cache {
                 _ => remedy::note(note),
             };
             let dir = self.dir.display();
-            context.out.note(format_args!("note: {dir}: {told}"));
+            match note.is_warning {
+                true => context.out.warning(format_args!("warning: {told}")),
+                false => context.out.note(format_args!("note: {dir}: {told}")),
+            }
         }
         // A file that was written through a link, and not saved, is replaced: it is named with where its bytes are now.
         for damage in &done.damaged {

@@ -31,7 +31,7 @@ use crate::config::layouts::{Layout, Namespaces, Places};
 use crate::context::Context;
 use crate::context::pools::PoolArgs;
 use crate::host::planted;
-use crate::ui::{failure, human, names, remedy};
+use crate::ui::{failure, home, human, names, remedy};
 
 /// Run a command with the caches of its project, and save what it adds to them
 ///
@@ -85,7 +85,7 @@ pub(crate) struct Args {
     team: Option<String>,
 
     /// The directory to make the caches in [default: that of the layout, or else `cache`]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = home::path())]
     base: Option<PathBuf>,
 
     /// Where the caches are, and which variables name them

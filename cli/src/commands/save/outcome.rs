@@ -36,6 +36,9 @@ pub(super) struct SaveOutcome {
     pub(super) secs: f64,
     pub(super) skipped: Vec<failure::Skipped>,
     pub(super) notes: Vec<String>,
+    /// Those of them that concern the work of others.
+    #[serde(skip)]
+    warnings: Vec<String>,
     /// What to do about what was left out.
     #[serde(skip)]
     pub(super) about_skipped: Option<String>,
@@ -49,6 +52,7 @@ impl SaveOutcome {
             names::quoted(&dir.to_string_lossy()),
             names::quoted(target.as_str())
         );
+        let warnings = done.notes.iter().filter(|note| note.is_warning);
         Self {
             target,
             directory: dir.to_path_buf(),
@@ -66,6 +70,7 @@ impl SaveOutcome {
             secs: elapsed.as_secs_f64(),
             about_skipped: about_skipped(&done.skipped, &again),
             skipped: failure::skipped(done.skipped),
+            warnings: warnings.map(note).collect(),
             notes: done.notes.iter().map(note).collect(),
         }
     }
@@ -73,7 +78,10 @@ impl SaveOutcome {
     /// Prints what people need to know, one line each.
     pub(super) fn tell(&self, context: &Context) {
         for note in &self.notes {
-            context.out.note(format_args!("note: {note}"));
+            match self.warnings.contains(note) {
+                true => context.out.warning(format_args!("warning: {note}")),
+                false => context.out.note(format_args!("note: {note}")),
+            }
         }
         for skipped in &self.skipped {
             context
