@@ -165,6 +165,8 @@ fn a_tilde_is_the_home_wherever_a_store_is_named() {
     env.ok(["cluster", "add", "again", "~/far"]);
     let text = env.ok(["cluster", "ls", "--json"]);
     assert!(!text.contains('~'), "{text}");
+    env.ok(["run", "--project", "demo", "--base", "~/job", "--", "true"]);
+    assert!(env.path("home/job").is_dir());
     // A directory that is called so.
     env.ok(["--store", "./~/data", "init"]);
     assert!(env.path("~/data/format").exists());

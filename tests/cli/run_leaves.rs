@@ -209,8 +209,12 @@ fn a_variable_that_leads_downloads_past_the_caches_is_named() {
     let text = "[layout.own]\nproject = \"project\"\nteam = \"team\"\nenv.HF_HOME = \"{project}/hf\"\nenv.HF_HUB_CACHE = \"{project}/hub\"\n\
                 [layout.none]\nproject = \"project\"\nteam = \"team\"\n";
     env.write("home/.config/store/config.toml", text);
-    for layout in ["own", "none"] {
-        let said = told("HF_HUB_CACHE", &elsewhere, &["--layout", layout]);
-        assert!(!said.contains("HF_HUB_CACHE"), "{said}");
-    }
+    let none = told("HF_HUB_CACHE", &elsewhere, &["--layout", "none"]);
+    assert!(!none.contains("HF_HUB_CACHE"), "{none}");
+    let own = told("HF_HUB_CACHE", &elsewhere, &["--layout", "own"]);
+    let hub = env.path("base/project/hub").display().to_string();
+    let expected = format!("note: HF_HUB_CACHE was {elsewhere}, and is {hub} for the command");
+    assert!(own.contains(&expected), "{own}");
+    let same = told("HF_HUB_CACHE", &hub, &["--layout", "own"]);
+    assert!(!same.contains("HF_HUB_CACHE"), "{same}");
 }

@@ -242,6 +242,8 @@ fn what_cannot_be_a_seed_is_refused() {
         assert_eq!(done.code, Some(code), "{script}: {done}");
         assert!(done.stderr.contains(said), "{script}: {done}");
     }
+    // Nothing of them stays.
+    assert_eq!(fs::read_dir(env.path("base")).unwrap().count(), 0);
     assert_eq!(env.store(["run", "--", "true"]).code, Some(2));
     let missing = env.store(["run", "--seed", REF, "--base", "base", "--", "./no-such"]);
     assert_eq!(missing.code, Some(127), "{missing}");
@@ -284,6 +286,15 @@ fn a_seed_of_which_everything_is_left_out_is_none() {
         "{done}"
     );
     assert_eq!(env.store(["ls", REF]).code, Some(3));
+    // If it holds no credentials, it is published as the hint says.
+    let hint = done
+        .stderr
+        .split('`')
+        .find(|part| part.starts_with("store put"));
+    let words: Vec<&str> = hint.unwrap().split(' ').skip(1).collect();
+    env.ok(words);
+    assert!(env.ok(["ls", REF]).contains(".netrc"));
+    env.ok(["rm", REF, "--yes"]);
     // So the next one makes it.
     env.ok(seed(&[], SCRIPT));
 }

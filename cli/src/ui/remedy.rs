@@ -128,7 +128,7 @@ fn stores(remedy: &Remedy) -> Option<&'static str> {
         Remedy::DropThere => "`store rm` or --delete drops it there",
         Remedy::OneWriter => {
             "two writers share this ref: bring it from one of them only, drop the version there that is not wanted, or \
-             put it once more at the source with `store put --always`"
+             put it once more at the source, with --always"
         }
         _ => return None,
     })
@@ -318,8 +318,10 @@ fn listings(remedy: &Remedy) -> Option<String> {
 fn with_names(remedy: &Remedy) -> Option<String> {
     Some(match remedy {
         Remedy::TookPaths { name, version } => format!(
-            "{name}@{version} was made by that: while it is the newest version, `store rm {}` takes it back; `store undo REF@N` brings back what was dropped before",
-            quoted(&format!("{name}@{version}"))
+            "{name}@{version} was made by that: while it is the newest version, `store rm {}` takes it back; when it is not, \
+             `store get {}:PATH DIR` gets what was taken; `store undo REF@N` brings back what was dropped before",
+            quoted(&format!("{name}@{version}")),
+            quoted(&format!("{name}@{}", version.saturating_sub(1)))
         ),
         Remedy::MaterializeSaved { name, version, dir } => format!(
             "run `store materialize {} {}`, which keeps what a job changed since, then save it",

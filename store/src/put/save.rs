@@ -125,11 +125,8 @@ impl PutSession<'_> {
         let left = left_behind(&outcome, newest.as_ref());
         report.notes.extend(left.map(Note::from));
         let was = newest.as_ref().map(|(number, _)| *number);
-        let is_again = was.is_none() && base.version.is_some();
-        report.notes.extend(is_again.then(|| self.made_again()));
-        if outcome.root != built.root && was < base.version {
-            report.notes.extend(self.gone_back(base, reader)?);
-        }
+        let is_whole = outcome.root == built.root;
+        (report.notes).extend(self.dropped(base, (was, is_whole), reader)?);
         // Whatever the directory has was looked up.
         let took_over = was
             .zip(version)
@@ -170,15 +167,27 @@ impl PutSession<'_> {
         )
     }
 
-    /// The warning that the version that the directory was of was dropped since.
-    fn gone_back(&self, base: &Base, reader: &Reader<'_>) -> Result<Option<Note>> {
+    /// The note that the version that the directory was of was dropped since. `was` is the newest version before the
+    /// save; a new version may have the whole directory.
+    fn dropped(
+        &self,
+        base: &Base,
+        (was, is_whole): (Option<u64>, bool),
+        reader: &Reader<'_>,
+    ) -> Result<Option<Note>> {
         let PutRequest { source, target, .. } = self.request();
-        let Some(version) = base.version else {
-            return Ok(None);
-        };
-        let tree = base.root;
-        let state = self.newest_state(reader)?;
-        Ok(state.gone_back(target, Known { version, tree }, source))
+        match (was, base.version) {
+            (None, Some(_)) => Ok(Some(self.made_again())),
+            (Some(was), Some(version)) if was < version && !is_whole => {
+                let known = Known {
+                    version,
+                    tree: base.root,
+                };
+                let state = self.newest_state(reader)?;
+                Ok(state.gone_back(target, known, source))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Whether the globs of a job leave nothing of the directory. Nothing tells what it emptied from what it left out.

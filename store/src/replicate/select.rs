@@ -6,7 +6,7 @@ use super::absent::{dropped_there, none_in};
 use super::same::{is_same, repeated, stays_as_long};
 use super::{Delete, RefOutcome, RefStatus, ReplicateRequest, Selection, Versions};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{At, Change, Namespace, Origin, RefHead, RefName, RefState, State, Version};
+use crate::format::{At, Change, Namespace, Origin, RefName, RefState, State, Version};
 use crate::id::StoreId;
 use crate::remedy::{Note, Remedy};
 
@@ -198,6 +198,7 @@ fn select_ref(
             || (asked.whole && (request.versions == Versions::All || Some(number) == newest))
     };
     let mut there = to.refs.get(name)?.unwrap_or_default();
+    let top = there.versions.clone().pop_last();
     let mut unchanged = None;
     let before = selected.bring.len();
     // In an undo, source and destination are one store: only dropped versions are missing.
@@ -240,7 +241,7 @@ fn select_ref(
                 selected.add(bring, &mut there);
             }
             Found::Nowhere => {
-                selected.notes.extend(bring.tops(&source, &there));
+                selected.notes.extend(bring.tops(&source, top.as_ref()));
                 selected.add(bring, &mut there);
             }
             Found::There(found) => {
@@ -399,8 +400,8 @@ impl Bring {
 
     /// The note that this version will replace one that somebody else put or sent there. A rule that keeps few versions
     /// drops that one then.
-    fn tops(&self, source: &BTreeMap<u64, Version>, there: &RefState) -> Option<Note> {
-        let (newest, last) = there.versions.last_key_value()?;
+    fn tops(&self, source: &BTreeMap<u64, Version>, top: Option<&(u64, Version)>) -> Option<Note> {
+        let (newest, last) = top?;
         let is_known = source.values().any(|version| is_same(version, last));
         let came_from = last.origin.as_ref().map(|origin| origin.source());
         let is_foreign = !is_known && came_from != Some(self.origin.source());
@@ -494,7 +495,6 @@ fn origin(source: StoreId, name: &RefName, number: u64, version: &Version) -> Or
 /// The refs of a namespace that have a version.
 fn live(state: &State, namespace: &Namespace) -> Result<Vec<RefName>> {
     let refs = state.refs.heads(Some(namespace));
-    let is_live =
-        |found: &Result<(RefName, RefHead)>| found.as_ref().map_or(true, |(_, head)| head.live > 0);
-    refs.filter(is_live).map(|found| Ok(found?.0)).collect()
+    let live = refs.filter(|found| found.as_ref().map_or(true, |(_, head)| head.live > 0));
+    live.map(|found| Ok(found?.0)).collect()
 }

@@ -1,4 +1,4 @@
-//! Variables of the user that lead downloads past the caches of a run.
+//! Variables of the user that lead downloads past the caches of a run, and those that the run overrules.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -36,6 +36,24 @@ pub(super) fn warn(variables: &BTreeMap<String, String>, caches: &[Cache], conte
              and is not saved; unset it, or have the layout set it",
             names::printable(&place.to_string_lossy())
         ));
+    }
+}
+
+/// Notes the directories that variables of this environment name and that the command does not get.
+pub(super) fn note_overruled(variables: &BTreeMap<String, String>, context: &Context) {
+    for (name, value) in variables {
+        let own = std::env::var_os(name).filter(|own| !own.is_empty());
+        let Some(own) = own.map(PathBuf::from) else {
+            continue;
+        };
+        let is_other = own.is_absolute() && real(&own) != real(Path::new(value));
+        if is_other {
+            context.out.note(format_args!(
+                "note: {name} was {}, and is {} for the command",
+                names::printable(&own.to_string_lossy()),
+                names::printable(value)
+            ));
+        }
     }
 }
 

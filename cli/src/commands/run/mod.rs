@@ -176,6 +176,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     check_room(&base, args.free)?;
     let variables = layout.variables(&places);
     astray::warn(&variables, &caches, context);
+    astray::note_overruled(&variables, context);
 
     let saver = Saver::new(context, &caches, &compiles, &job);
     let mut saving = saver.rhythm(args.save_every, args.grace);

@@ -347,6 +347,10 @@ impl Seeder<'_> {
 
 /// The error of a directory that is kept, since not all of it was published: none of it, if `target` is given.
 fn kept(error: Error, dir: SeedDir, target: Option<&RefName>) -> Error {
+    // Nobody misses an empty directory.
+    if std::fs::read_dir(dir.path()).is_ok_and(|mut entries| entries.next().is_none()) {
+        return error;
+    }
     let Some(dir) = dir.keep() else {
         return error;
     };
@@ -358,7 +362,13 @@ fn kept(error: Error, dir: SeedDir, target: Option<&RefName>) -> Error {
     let quoted = names::quoted(&dir);
     let how = target.map(|target| {
         let target = names::quoted(target);
-        format!(": `store put --base 0 --skip-unreadable {quoted} {target}` publishes it")
+        match error.kind() {
+            // All of it looks like credentials.
+            ErrorKind::Partial => format!(
+                "; if it holds no credentials, `store put --base 0 --allow-secrets {quoted} {target}` publishes it"
+            ),
+            _ => format!(": `store put --base 0 --skip-unreadable {quoted} {target}` publishes it"),
+        }
     });
     let how = how.unwrap_or_default();
     error.hint(format!("{advice}what the script made is in {dir}{how}"))
