@@ -30,6 +30,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::ObjectInfo;
+use super::key::is_staged;
 use crate::format::{bytes_max, is_object_key};
 use crate::fs::regular_at;
 pub(super) use shared::{Staged, Taken};
@@ -317,6 +318,8 @@ impl Directory {
                     stat => stat?,
                 };
                 match FileType::from_raw_mode(stat.st_mode) {
+                    // One that a killed writer of a group's store has not named yet: it is empty, and may be closed.
+                    FileType::Directory if is_staged(&key) => {}
                     FileType::Directory => pending.push(key),
                     FileType::RegularFile if wanted(&key) => found.push(info(key, &stat)?),
                     _ => {}
@@ -340,6 +343,9 @@ impl Directory {
                 let is_before = key.as_str() < after;
                 // A directory under the key of an object is listed as well: it shows that something was there.
                 if kind == FileType::Directory && !is_object_key(&key) {
+                    if is_staged(&key) {
+                        continue;
+                    }
                     if !is_before || after.starts_with(&key) {
                         pending.push(key);
                     }

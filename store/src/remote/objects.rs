@@ -556,6 +556,21 @@ mod tests {
         assert!(!staged.exists());
     }
 
+    /// One may be closed to this user, so none is looked into.
+    #[test]
+    fn a_directory_that_has_no_name_yet_holds_nothing() {
+        let (_temp, objects) = directory();
+        objects
+            .put("packs/ab/x", Bytes::from_static(b"abc"))
+            .unwrap();
+        let packs = objects.local_path("packs").unwrap();
+        std::fs::create_dir(packs.join("cd#1")).unwrap();
+        std::fs::write(packs.join("cd#1/y"), b"half").unwrap();
+        let keys = objects.list("").unwrap().into_iter().map(|info| info.key);
+        assert_eq!(keys.collect::<Vec<_>>(), ["packs/ab/x"]);
+        assert_eq!(objects.keys_after("packs", "").unwrap(), ["packs/ab/x"]);
+    }
+
     #[test]
     fn a_path_that_is_not_utf8_is_refused() {
         use std::os::unix::ffi::OsStrExt;
