@@ -6,6 +6,7 @@ pub(crate) mod lock;
 pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod pending;
+pub(crate) mod place;
 pub(crate) mod planted;
 pub(crate) mod priority;
 pub(crate) mod room;

@@ -357,6 +357,61 @@ fn another_directory_in_the_place_of_a_new_cache_is_not_saved() {
     }
 }
 
+/// The list of unsaved directories knows the directory, not only its path: in a group's directory, others may rename.
+#[test]
+fn what_comes_to_the_place_of_an_unsaved_cache_is_not_saved() {
+    let env = environment!();
+    env.write("private/secret", "s");
+    let place = env.path("base/project");
+    let killed = env.store(run(
+        &[],
+        "echo m > $STORE_PROJECT_CACHE_DIR/m; kill -9 $PPID",
+    ));
+    assert_ne!(killed.code, Some(0), "{killed}");
+    fs::rename(&place, env.path("away")).unwrap();
+    std::os::unix::fs::symlink(env.path("private"), &place).unwrap();
+    for (words, code) in [(vec!["save", "--pending"], 6), (run(&[], "true"), 5)] {
+        let refused = env.store(words);
+        assert_eq!(refused.code, Some(code), "{refused}");
+        let told = "another directory, or a link to one, is in the place";
+        let is_named = refused.stderr.contains(told);
+        assert!(is_named || code == 5, "{refused}");
+    }
+    assert_eq!(env.store(["ls", REF]).code, Some(3));
+    fs::remove_file(&place).unwrap();
+    fs::rename(env.path("away"), &place).unwrap();
+    env.ok(["save", "--pending"]);
+    assert_eq!(newest(&env, REF), ["m=m"]);
+}
+
+#[test]
+fn a_cache_that_was_removed_is_only_replaced_by_a_directory_of_the_command() {
+    let env = environment!();
+    env.write("private/secret", "s");
+    let private = env.path("private").display().to_string();
+    let script =
+        format!("rm -rf $STORE_PROJECT_CACHE_DIR; ln -s {private} $STORE_PROJECT_CACHE_DIR");
+    let refused = env.store(run(&[], &script));
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert_eq!(env.store(["ls", REF]).code, Some(3));
+    fs::remove_file(env.path("base/project")).unwrap();
+    let script = "D=$STORE_PROJECT_CACHE_DIR; rm -rf $D; mkdir $D; echo b > $D/b";
+    env.ok(run(&[], script));
+    assert_eq!(newest(&env, REF), ["b=b"]);
+}
+
+#[test]
+fn a_base_that_no_variable_can_name_is_refused_before_the_command() {
+    use std::os::unix::ffi::OsStrExt;
+    let env = environment!();
+    let base = std::ffi::OsStr::from_bytes(b"b\xff");
+    let mut command = env.command(["run", "--project", "llama", "--base"]);
+    command.arg(base).args(["--", "touch", "started"]);
+    let refused: support::Finished = command.output().unwrap().into();
+    assert_eq!(refused.code, Some(2), "{refused}");
+    assert!(!env.path("started").exists(), "{refused}");
+}
+
 #[test]
 fn a_cluster_that_has_nothing_either_is_named() {
     let env = environment!();

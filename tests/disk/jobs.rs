@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use support::{Finished, TestEnvironment, environment};
 
@@ -177,4 +178,22 @@ fn a_save_of_which_the_store_has_no_room() {
         pending.stderr.contains("nothing is to be saved"),
         "{pending}"
     );
+}
+
+/// In the first run of a project, nothing but the run itself knows the directory.
+#[test]
+fn what_is_mounted_over_a_new_cache_is_not_saved() {
+    let env = environment!();
+    let script = "D=$STORE_PROJECT_CACHE_DIR; echo m > $D/m; mount -t tmpfs -o size=1M none $D; echo other > $D/other";
+    let base = ["run", "--project", "llama", "--base", "base", "--"];
+    let refused = env.store(base.iter().chain(&["sh", "-c", script]));
+    let unmounted = Command::new("umount")
+        .arg(env.path("base/project"))
+        .status();
+    assert!(unmounted.unwrap().success());
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert!(refused.stderr.contains("a mount"), "{refused}");
+    assert_eq!(env.store(["ls", REF]).code, Some(3));
+    env.ok(["save", "--pending"]);
+    assert_eq!(env.ok(["cat", &format!("{REF}:m")]), "m\n");
 }

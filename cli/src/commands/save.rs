@@ -250,6 +250,7 @@ fn pending(how: &How, context: &Context) -> Result<()> {
             continue;
         }
         let is_for_it = store.as_ref().map_or(Ok(()), |store| noted.check(store));
+        let is_for_it = is_for_it.and_then(|()| noted.check_place());
         let outcome = is_for_it.and_then(|()| settle(noted, how, context));
         failed.extend(outcome.err().map(|error| failure::advised(&error)));
     }
@@ -330,6 +331,7 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
     };
     let mut report = SaveOutcome::of(dir, target.clone(), done, elapsed);
     report.notes.extend(apart);
+    context.out.name_in(&mut report.notes);
     report.tell(context);
     let told = context.out.report(&report);
     Ok(Saved {
@@ -409,6 +411,7 @@ pub(crate) fn tell_of_run(
     let apart = is_last.then(|| left_out::notes(&done.excluded));
     let mut report = SaveOutcome::of(dir, target.clone(), done, elapsed);
     report.notes.extend(apart.unwrap_or_default());
+    context.out.name_in(&mut report.notes);
     report.tell(context);
     context.out.report_aside(&report);
     report.result()

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use store::{Error, RefName, Result, Store};
 
+use crate::host::place::Place;
 use crate::host::state;
 use crate::ui::names::{quoted, quoted_path};
 
@@ -62,6 +63,9 @@ pub(crate) struct Pending {
     /// Globs of the files that a save of that job leaves out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     exclude: Vec<String>,
+    /// What was there when this was noted. Programs from before 2026-11-28 did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    place: Option<Place>,
     /// The settings if this is a push.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     compiles: Option<OfCompiles>,
@@ -119,6 +123,7 @@ impl Pending {
             began_empty: false,
             exclude: Vec::new(),
             target: target.map(ToString::to_string),
+            place: Place::of(&path),
             compiles,
             file: kept.join(DIR).join(format!("{name}.json")),
             path,
@@ -235,6 +240,23 @@ impl Pending {
         .hint(format!(
             "bring the store back that was there; {otherwise} to the one that is there"
         )))
+    }
+
+    /// Checks that the directory is the one that was noted: who may write above it may have put another one there.
+    ///
+    /// # Errors
+    /// Conflict, if it is not.
+    pub(crate) fn check_place(&self) -> Result<()> {
+        let Some(place) = self.place else {
+            return Ok(());
+        };
+        let checked = place.check(&self.path);
+        checked.map_err(|error| {
+            error.hint(format!(
+                "bring that one back, then `store save --pending` saves it; `store save --forget {}` gives it up",
+                quoted_path(&self.path)
+            ))
+        })
     }
 
     pub(crate) fn target(&self) -> Option<&str> {

@@ -17,7 +17,7 @@ pub(super) fn not_saved(error: Error, dir: &Path, name: &RefName) -> Error {
     match advice.filter(|advice| advice.contains("--")) {
         Some(advice) => error.hint(format!(
             "{advice}; such options are those of `store save {} {}`",
-            names::quoted(&dir.display()),
+            names::quoted_path(dir),
             names::quoted(name)
         )),
         None => error,

@@ -115,9 +115,16 @@ impl Cache {
         if fallback == EMPTY {
             return Ok(());
         }
-        let from = context.open_named(fallback, None)?;
-        elsewhere::check_log(&from, from.readable_state()?.number)
-            .map_err(|error| error.within(fallback))?;
+        let away = |error: Error| {
+            error.within(fallback).hint(
+                "the command was not started: bring that cluster back, or begin without it with --fallback empty",
+            )
+        };
+        let from = context.open_named(fallback, None).map_err(away)?;
+        let state = from.readable_state();
+        state
+            .and_then(|state| elsewhere::check_log(&from, state.number))
+            .map_err(away)?;
         let request = request(vec![self.name.clone()]);
         let done = match replicate(&from, store, &request, &Forgetful, &Unwatched) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -249,6 +256,7 @@ impl Cache {
         }
         let mut left_out = Vec::new();
         if is_left && !is_empty(&self.dir) && !self.is_all_apart() {
+            left.map_or(Ok(()), Pending::check_place)?;
             // As far as known, the killed run made these files.
             let message = left.and_then(Pending::message);
             let message = message.unwrap_or_else(|| message_of(job));

@@ -280,6 +280,13 @@ fn base(args: &Args, layout: &Layout) -> Result<PathBuf> {
     let base = named_base(args, layout);
     let hint = "name another directory with --base; the command was not started";
     let (base, _) = store::make_directories(base).map_err(|error| error.hint(hint))?;
+    if base.to_str().is_none() {
+        return Err(Error::invalid(format!(
+            "{}: is not UTF-8, and variables of the command name directories in it",
+            base.display()
+        ))
+        .hint(hint));
+    }
     tempfile_in(&base)
         .map_err(|source| Error::io("write to the base", &base, source).hint(hint))?;
     Ok(base)

@@ -200,11 +200,17 @@ impl<'s> Saver<'s> {
         (cache.dir.canonicalize().ok().as_ref() != Some(&place)).then_some(place)
     }
 
-    /// Fails if another directory, or a link to one, is in the place of the one that the command was given. It may be
-    /// anybody's.
+    /// Whether another directory, a link to one, or a mount is in the place of the one that the command was given. It may
+    /// be anybody's.
+    fn is_exchanged(&self, at: usize, cache: &Cache) -> bool {
+        let followed = self.followed.get(at).and_then(Option::as_ref);
+        let is_there = cache.dir.symlink_metadata().is_ok();
+        is_there && followed.is_some_and(|followed| !followed.is_at(&cache.dir))
+    }
+
+    /// Fails if that is so.
     fn check_place(&self, at: usize, cache: &Cache) -> Result<()> {
-        let is_other = cache.dir.symlink_metadata().is_ok() && self.moved_to(at, cache).is_some();
-        match is_other {
+        match self.is_exchanged(at, cache) {
             false => Ok(()),
             true => Err(Error::conflict(format!(
                 "{}: is another directory than the one that the command was given",
@@ -226,6 +232,12 @@ impl<'s> Saver<'s> {
             return error.within(format!("{name}: not saved")).hint(format!(
                 "the command moved its cache: {first}`mv -T {from} {to}` takes it back, and `store save --pending` saves it; \
                  before the next run there"
+            ));
+        }
+        if self.is_exchanged(at, cache) {
+            return error.within(format!("{name}: not saved")).hint(format!(
+                "look at what is in the place of {dir}: a mount, or a directory or link of somebody else; without it, \
+                 `store save --pending` saves what the command left"
             ));
         }
         if is_there {

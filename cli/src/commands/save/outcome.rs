@@ -36,9 +36,9 @@ pub(super) struct SaveOutcome {
     pub(super) secs: f64,
     pub(super) skipped: Vec<failure::Skipped>,
     pub(super) notes: Vec<String>,
-    /// Those of them that concern the work of others.
+    /// The places of those that concern the work of others.
     #[serde(skip)]
-    warnings: Vec<String>,
+    warnings: Vec<usize>,
     /// What to do about what was left out.
     #[serde(skip)]
     pub(super) about_skipped: Option<String>,
@@ -49,10 +49,11 @@ impl SaveOutcome {
     pub(super) fn of(dir: &Path, target: RefName, done: PutReport, elapsed: Duration) -> Self {
         let again = format!(
             "store save {} {}",
-            names::quoted(&dir.to_string_lossy()),
+            names::quoted_path(dir),
             names::quoted(target.as_str())
         );
-        let warnings = done.notes.iter().filter(|note| note.is_warning);
+        let warnings = done.notes.iter().enumerate();
+        let warnings = warnings.filter(|(_, note)| note.is_warning);
         Self {
             target,
             directory: dir.to_path_buf(),
@@ -70,15 +71,15 @@ impl SaveOutcome {
             secs: elapsed.as_secs_f64(),
             about_skipped: about_skipped(&done.skipped, &again),
             skipped: failure::skipped(done.skipped),
-            warnings: warnings.map(note).collect(),
+            warnings: warnings.map(|(at, _)| at).collect(),
             notes: done.notes.iter().map(note).collect(),
         }
     }
 
     /// Prints what people need to know, one line each.
     pub(super) fn tell(&self, context: &Context) {
-        for note in &self.notes {
-            match self.warnings.contains(note) {
+        for (at, note) in self.notes.iter().enumerate() {
+            match self.warnings.contains(&at) {
                 true => context.out.warning(format_args!("warning: {note}")),
                 false => context.out.note(format_args!("note: {note}")),
             }
