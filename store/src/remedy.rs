@@ -214,11 +214,9 @@ remedies! {
         name: String,
         /// The source.
         dir: String,
-        /// The version that it was made from.
-        base: u64,
         /// The version that the put made.
         made: u64,
-    } => "to keep both, drop {name}@{made}, and save {dir} with version {base} as its base";
+    } => "to keep both, while {name}@{made} is the newest: drop it, and save {dir} instead";
 
     // Collectors and transfers.
     /// The collector of a single writer's store must run alone.

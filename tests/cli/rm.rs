@@ -459,5 +459,6 @@ fn the_commands_of_a_report_name_the_store_that_was_named() {
     let told = String::from_utf8(of_environment.stdout).unwrap();
     assert!(told.contains(&format!("`store rm {REF}@3`")), "{told}");
     let told = env.ok(["--store", "my other", "rm", &format!("{REF}@3")]);
-    assert!(told.contains("`store undo --store 'my other'`"), "{told}");
+    let hint = format!("`store undo --store 'my other' {REF}`");
+    assert!(told.contains(&hint), "{told}");
 }

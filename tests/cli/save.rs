@@ -43,8 +43,7 @@ fn a_put_of_an_older_tree_names_what_it_replaces() {
     env.ok(["save", "one"]);
     let told =
         "other is of version 1 of project/demo/cache, and version 3 takes the place of version 2";
-    let how =
-        "`store rm project/demo/cache@3`, then `store save other project/demo/cache --base 1`";
+    let how = "`store rm project/demo/cache@3`, then `store save other project/demo/cache`";
     env.write("other/b", "by the other");
     for options in [&["--dry-run"][..], &["--quiet"]] {
         let put = env.store([&["put", "other", REF], options].concat());
@@ -54,9 +53,16 @@ fn a_put_of_an_older_tree_names_what_it_replaces() {
     }
     // The advice keeps both.
     env.ok(["rm", &format!("{REF}@3")]);
-    env.ok(["save", "other", REF, "--base", "1"]);
+    env.ok(["save", "other", REF]);
     assert_eq!(env.ok(["cat", &format!("{REF}:a")]), "by one");
     assert_eq!(env.ok(["cat", &format!("{REF}:b")]), "by the other");
+    // What that save merged is not in the directory.
+    env.write("other/b", "again");
+    let put = env.store(["put", "other", REF, "--dry-run"]);
+    assert!(
+        put.stderr.contains("warning: other is of version 4"),
+        "{put}"
+    );
 
     // Neither a tree of the newest version nor one that was told which version it replaces takes anything back.
     env.ok(["materialize", REF, "last"]);

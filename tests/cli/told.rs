@@ -336,7 +336,7 @@ fn what_rm_would_drop_is_told_first() {
     let told = env.ok(["rm", "project/demo/imagenet"]);
     assert_eq!(
         told,
-        "dropped 2 versions; `store undo` brings that back until `store gc` has given back the space\n"
+        "dropped 2 versions; `store undo project/demo/imagenet` brings that back until `store gc` has given back the space\n"
     );
 }
 

@@ -79,7 +79,7 @@ fn one_version_is_dropped_or_all_of_them() {
     check!(env, env.store(["rm", "project/demo/data@2"]), @"
     exit code: 0
     --- stdout
-    dropped 1 version; `store undo` brings that back until `store gc` has given back the space
+    dropped 1 version; `store undo project/demo/data` brings that back until `store gc` has given back the space
     --- stderr
     ");
     assert_eq!(left(&env, "project/demo/data"), [3, 1]);
@@ -204,7 +204,7 @@ fn a_namespace_is_dropped_when_its_name_is_typed_again() {
     check!(env, env.store(["rm", "--yes", "team/other"]), @"
     exit code: 0
     --- stdout
-    dropped 1 version; `store undo` brings that back until `store gc` has given back the space
+    dropped 1 version; `store undo team/other/data` brings that back until `store gc` has given back the space
     --- stderr
     ");
     assert_eq!(left(&env, "team/other/data"), [0; 0]);

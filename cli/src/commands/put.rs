@@ -171,7 +171,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let done = store::put(&store, &request, &watch)?;
     let elapsed = watch.elapsed();
     drop(watch);
-    let report = report(target, done, elapsed);
+    let mut report = report(target, done, elapsed);
+    context.out.name_in(&mut report.notes);
     let unsaid = report.done.unchanged.then(|| unsaid(args)).flatten();
     context.out.notes(&report.done.notes);
     if let Some(note) = &unsaid {

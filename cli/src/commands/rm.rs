@@ -3,7 +3,7 @@
 
 mod paths;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::IsTerminal;
@@ -296,13 +296,27 @@ impl From<Dropped> for Report {
     }
 }
 
+impl Report {
+    /// The command that brings back what was dropped, also after others have dropped something else.
+    fn undo(&self) -> String {
+        let refs = self.dropped.iter();
+        let refs = refs.filter_map(|version| version.rsplit_once('@').map(|(name, _)| name));
+        let refs: BTreeSet<&str> = refs.collect();
+        match (refs.len(), refs.first()) {
+            (1, Some(name)) => format!("store undo {}", names::quoted(*name)),
+            _ => "store undo".to_owned(),
+        }
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = human::counted(self.dropped.len() as u64, "version");
         match (self.dry_run, self.unique_bytes) {
             (false, _) => write!(
                 out,
-                "dropped {count}; `store undo` brings that back until `store gc` has given back the space"
+                "dropped {count}; `{}` brings that back until `store gc` has given back the space",
+                self.undo()
             )?,
             (true, Some(bytes)) => write!(
                 out,

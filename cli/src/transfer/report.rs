@@ -75,6 +75,8 @@ impl<'r> TransferReport<'r> {
         elapsed: Duration,
         context: &Context,
     ) -> Self {
+        let mut notes: Vec<String> = done.notes.iter().map(remedy::note).collect();
+        context.out.name_in(&mut notes);
         Self {
             job,
             from: transfer.from.told(context).unwrap_or_default(),
@@ -85,7 +87,7 @@ impl<'r> TransferReport<'r> {
             secs: elapsed.as_secs_f64(),
             estimated_secs: None,
             stopped: done.stopped.as_ref().map(failure::one_line),
-            notes: done.notes.iter().map(remedy::note).collect(),
+            notes,
         }
     }
 

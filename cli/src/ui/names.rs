@@ -212,7 +212,12 @@ pub(crate) fn quoted(word: &(impl ToString + ?Sized)) -> String {
 
 /// Quotes a path for a shell, byte by byte.
 pub(crate) fn quoted_path(path: &std::path::Path) -> String {
-    quoted_bytes(path.as_os_str().as_bytes())
+    let path = path.as_os_str().as_bytes();
+    match path.starts_with(b"-") {
+        // It is no option.
+        true => quoted_bytes(&[b"./", path].concat()),
+        false => quoted_bytes(path),
+    }
 }
 
 /// Whoever prints the word escapes what a terminal would act on. So such bytes are written as in `$'\n'`, which bash, zsh

@@ -117,6 +117,13 @@ impl Output {
         }
     }
 
+    /// Does that with all notes of a report.
+    pub(crate) fn name_in(&self, notes: &mut [String]) {
+        for note in notes {
+            *note = self.named(note);
+        }
+    }
+
     /// Whether the output is JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.json

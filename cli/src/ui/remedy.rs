@@ -3,10 +3,11 @@
 //! The engine chooses the remedy; this file words it.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 use store::{Note, Remedy};
 
-use crate::ui::names::quoted;
+use crate::ui::names::{quoted, quoted_path};
 
 /// The text of a hint. An unknown remedy keeps the engine's plain words.
 pub(crate) fn words(remedy: &Remedy) -> Cow<'static, str> {
@@ -360,15 +361,10 @@ fn with_names(remedy: &Remedy) -> Option<String> {
             quoted(url)
         ),
         Remedy::TakeClasses { classes } => format!("--with {classes} takes them"),
-        Remedy::MergeAfterAll {
-            name,
-            dir,
-            base,
-            made,
-        } => format!(
-            "to keep both: `store rm {}`, then `store save {} {} --base {base}`",
+        Remedy::MergeAfterAll { name, dir, made } => format!(
+            "to keep both, while that is the newest: `store rm {}`, then `store save {} {}`",
             quoted(&format!("{name}@{made}")),
-            quoted(dir),
+            quoted_path(Path::new(dir)),
             quoted(name)
         ),
         Remedy::KeepToo { what } => format!("`store put --keep {what}` keeps them"),

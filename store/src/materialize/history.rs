@@ -41,8 +41,10 @@ impl Task<'_> {
         if version.is_some() || !mark.is_from(self.store.format().id, name) {
             return None;
         }
-        let note = self.note(destination).ok()?;
-        let known = known(mark, note.as_ref().map(|(_, note)| note));
+        let note = self.note(destination).ok()?.map(|(_, note)| note);
+        // What was saved before the tree was made again is past.
+        let note = note.filter(|note| counts(mark, note));
+        let known = note.map_or_else(|| mark.known(), |note| note.known());
         let state = &self.reader.view().state;
         state.gone_back(name, known, destination)
     }

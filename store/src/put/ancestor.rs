@@ -130,7 +130,8 @@ pub(super) fn notes<'r>(store: &Store, request: &'r PutRequest, root: &Path) -> 
     store.notes(pool, root)
 }
 
-/// The version that the source is of, if this host knows that it was made from its ref or saved to it.
+/// The version that the source is of, and what of it is in the source, if this host knows that it was made from its ref or
+/// saved to it.
 pub(super) fn known(store: &Store, request: &PutRequest, state: &State) -> Option<Known> {
     let root = super::scan::resolved(&request.source).ok()?;
     let marked = marked(&request.pools, &root);
@@ -142,7 +143,12 @@ pub(super) fn known(store: &Store, request: &PutRequest, state: &State) -> Optio
         .and_then(|last| last.note)
         .filter(|note| note.made == made);
     let mark = mark.filter(|mark| is_of(mark, store, request));
-    note.as_ref().map(Note::known).or(mark.map(Mark::known))
+    // What a save merged into its version is not in the source.
+    let noted = note.map(|note| Known {
+        version: note.version,
+        tree: Some(note.root),
+    });
+    noted.or(mark.map(Mark::known))
 }
 
 /// Whether the source was saved to its ref before.

@@ -32,6 +32,7 @@ mod publish;
 mod reading;
 mod rebuilt;
 mod remember;
+mod same;
 mod save;
 mod scan;
 mod stored;

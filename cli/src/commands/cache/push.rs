@@ -35,6 +35,8 @@ pub(super) struct PushReport {
     directory: PathBuf,
     /// The newest version, which has the entries; `None` after a dry run, and if there is no version.
     version: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
     /// Entries that are new in the ref.
     pub(super) pushed: u64,
     /// Entries that the ref already has.
@@ -101,6 +103,7 @@ pub(super) fn push(
         target: target.clone(),
         directory: root.clone(),
         version: stored.as_ref().map(|stored| stored.version),
+        dry_run: how.dry_run,
         pushed: 0,
         same: 0,
         healed: 0,

@@ -86,8 +86,13 @@ impl fmt::Display for PushReport {
         }
         write!(
             out,
-            "{} pushed, {} there before",
+            "{} {}, {} there before",
             human::counted(self.pushed, "entry"),
+            if self.dry_run {
+                "would be pushed"
+            } else {
+                "pushed"
+            },
             human::count(self.same)
         )?;
         if self.healed > 0 {
@@ -114,6 +119,9 @@ impl fmt::Display for PushReport {
                 ", {} in conflict",
                 human::count(self.conflicts.len() as u64)
             )?;
+        }
+        if self.dry_run {
+            out.write_str("; nothing is done")?;
         }
         write!(
             out,
