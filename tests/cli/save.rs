@@ -35,6 +35,37 @@ fn newest(env: &TestEnvironment) -> Vec<String> {
         .collect()
 }
 
+/// The numbers of versions differ from store to store, and their trees do not.
+#[test]
+fn a_tree_of_another_store_is_merged_from_the_version_that_was_copied_there() {
+    let env = site(&[]);
+    env.write("in/a", "2");
+    env.ok(["put", "in", REF]);
+    env.ok(["init", "far"]);
+    let far = env.path("far").display().to_string();
+    env.ok(["push", REF, &far]);
+    env.ok(["materialize", "--store", &far, REF, "job"]);
+    // Meanwhile, a colleague removes a file here.
+    env.ok(["rm", &format!("{REF}:b")]);
+    env.write("job/mine", "m");
+    env.ok(["save", "job", REF]);
+    assert_eq!(newest(&env), ["a", "dir/c", "mine"]);
+    env.write("job/more", "m");
+    env.ok(["save", "job", REF]);
+    assert_eq!(newest(&env), ["a", "dir/c", "mine", "more"]);
+    // A part of a version is none.
+    env.ok([
+        "materialize",
+        "--store",
+        &far,
+        REF,
+        "part",
+        "--include",
+        "a",
+    ]);
+    assert_eq!(env.store(["save", "part", REF]).code, Some(5));
+}
+
 /// A put is told to replace; that it takes back what others saved is said even with --quiet.
 #[test]
 fn a_put_of_an_older_tree_names_what_it_replaces() {

@@ -78,3 +78,28 @@ fn what_was_removed_here_stays_for_a_link_of_others() {
     env.ok(["save", "remover"]);
     assert_eq!(listed(&env), ["other"]);
 }
+
+/// A file cannot stay below what is no directory any more.
+#[test]
+fn a_new_link_that_leads_nowhere_is_named() {
+    for replaces_first in [true, false] {
+        let env = environment!();
+        env.write("in/ck-1/w", "weights");
+        env.ok(["put", "in", REF]);
+        for tree in ["linker", "replacer"] {
+            env.ok(["materialize", REF, tree]);
+        }
+        symlink("ck-1/w", env.path("linker/best")).unwrap();
+        fs::remove_dir_all(env.path("replacer/ck-1")).unwrap();
+        env.write("replacer/ck-1", "a file");
+        let mut order = ["linker", "replacer"];
+        if replaces_first {
+            order.reverse();
+        }
+        env.ok(["save", order[0]]);
+        let saved = env.store(["save", order[1]]);
+        let named = "conflict: ck-1/w: one side has a new link to it";
+        assert!(saved.stderr.contains(named), "{saved}");
+        assert_eq!(listed(&env), ["best -> ck-1/w", "ck-1"]);
+    }
+}

@@ -143,7 +143,7 @@ fn saves(remedy: &Remedy) -> Option<&'static str> {
         }
         Remedy::OtherRef => "save it to another ref: `store save DIR REF`",
         Remedy::MaterializeFirst => {
-            "run `store materialize` for it again, which keeps what a job changed, then save it"
+            "run `store materialize REF DIR` with its ref again, which keeps what a job changed, then save it"
         }
         Remedy::StoreSetBack => {
             "restore the newest copy of the store; else `store save DIR REF --base N` saves what is in the directory on \

@@ -33,6 +33,18 @@ impl Kept {
         below.any(|kept| path.is_empty() || kept.get(path.len()) == Some(&b'/'))
     }
 
+    /// The paths that are not in `merged` all the same: the other side has something else in the place of a directory.
+    pub(super) fn lost(&self, trees: &dyn Trees, merged: &Content) -> Result<Vec<Vec<u8>>> {
+        let mut merged = Lookup::new(trees, merged);
+        let mut lost = Vec::new();
+        for path in &self.0 {
+            if merged.find(path)?.is_none() {
+                lost.push(path.clone());
+            }
+        }
+        Ok(lost)
+    }
+
     /// Adds what the links that `sides` added to `base` miss in `merged`. Returns whether that is more than before.
     pub(super) fn add(
         &mut self,

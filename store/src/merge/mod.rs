@@ -61,6 +61,8 @@ pub enum Case {
     LinkedHere,
     /// We deleted it and they added a link to it; it stays.
     LinkedThere,
+    /// One side added a link to it, and the other one put something else in the place of a directory above it; it is lost.
+    LinkLost,
     /// They had it already, and ours may only be added; theirs is taken.
     ThereFirst,
 }
@@ -149,10 +151,12 @@ pub(crate) fn merge(
 ) -> Result<((Content, Totals), Merged)> {
     let mut kept = Kept::default();
     loop {
-        let done = merge_once(trees, base, (ours, theirs), &kept)?;
-        let ((root, _), _) = &done;
-        if !kept.add(trees, base, [&ours.0, &theirs.0], root)? {
-            return Ok(done);
+        let (tree, mut merged) = merge_once(trees, base, (ours, theirs), &kept)?;
+        if !kept.add(trees, base, [&ours.0, &theirs.0], &tree.0)? {
+            for path in kept.lost(trees, &tree.0)? {
+                merged.name(path, Case::LinkLost);
+            }
+            return Ok((tree, merged));
         }
     }
 }
@@ -335,11 +339,17 @@ impl Merge<'_> {
     }
 
     fn name(&mut self, case: Option<Case>) {
-        let Some(case) = case else { return };
-        self.merged.clashed += 1;
-        if self.merged.clashes.len() < NAMED_MAX {
-            let path = self.path.clone();
-            self.merged.clashes.push(Clash { path, case });
+        if let Some(case) = case {
+            self.merged.name(self.path.clone(), case);
+        }
+    }
+}
+
+impl Merged {
+    fn name(&mut self, path: Vec<u8>, case: Case) {
+        self.clashed += 1;
+        if self.clashes.len() < NAMED_MAX {
+            self.clashes.push(Clash { path, case });
         }
     }
 }

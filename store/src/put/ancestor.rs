@@ -9,7 +9,7 @@ use std::path::Path;
 use super::rebuilt::rebuilt;
 use super::{Ancestor, PutRequest};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Content, RefSpec, Root, State};
+use crate::format::{Content, RefName, RefSpec, Root, State};
 use crate::host::pool::list::{ListReader, Thing, checksum};
 use crate::host::pool::{Known, Mark, Pool, stamped};
 use crate::host::saved::{Last, Listing, Made, Note, Notes};
@@ -89,6 +89,10 @@ pub(super) fn base(
                 },
                 (_, _, Some((pool, mark))) if is_of(&mark, reader.store(), request) => {
                     of_mark(reader, pool, &mark, vouchers)?
+                }
+                (_, _, Some((_, mark))) if copy_here(state, &mark, &request.target).is_some() => {
+                    let version = copy_here(state, &mark, &request.target);
+                    of_version(state, request, version.unwrap_or_default())?
                 }
                 _ if state.version(&request.target, None).is_err() => Base::default(),
                 // A directory that holds the name of a record was made by a pool, which is not known here any more.
@@ -240,11 +244,7 @@ pub(super) fn listing(store: &Store, request: &PutRequest) -> Result<Option<List
 ///
 /// # Errors
 /// Not found, when nothing is known of the directory.
-pub fn saved_to(
-    store: &Store,
-    pools: &[std::sync::Arc<Pool>],
-    dir: &Path,
-) -> Result<crate::format::RefName> {
+pub fn saved_to(store: &Store, pools: &[std::sync::Arc<Pool>], dir: &Path) -> Result<RefName> {
     let root = dir
         .canonicalize()
         .map_err(|source| Error::io("open", dir, source))?;
@@ -286,6 +286,20 @@ fn marked<'p>(pools: &'p [std::sync::Arc<Pool>], root: &Path) -> Option<(&'p Poo
 
 fn is_of(mark: &Mark, store: &Store, request: &PutRequest) -> bool {
     mark.is_from(store.format().id, &request.target)
+}
+
+/// The newest version of a ref here that has the very tree that `mark` was made from in another store, or from another ref:
+/// it was copied there.
+fn copy_here(state: &State, mark: &Mark, name: &RefName) -> Option<u64> {
+    let tree = mark.tree.filter(|_| check_has_all(mark).is_ok())?;
+    // Otherwise, some of its files are of earlier versions.
+    let versions = state
+        .versions(name)
+        .ok()
+        .filter(|_| mark.kept == Some(false))?;
+    let mut newest_first = versions.iter().rev();
+    let found = newest_first.find(|(_, version)| *version.root.content() == tree);
+    found.map(|(number, _)| *number)
 }
 
 fn check_settled(mark: &Mark) -> Result<()> {

@@ -481,6 +481,10 @@ fn message(request: &PutRequest, merged: &Merged, onto: Option<u64>) -> String {
         (Case::DeletedHere, "deleted here, kept as changed in "),
         (Case::LinkedHere, "kept for a link from here, deleted in "),
         (Case::LinkedThere, "deleted here, kept for a link from "),
+        (
+            Case::LinkLost,
+            "lost to a link, as something else is in its place, merged into ",
+        ),
         (Case::ThereFirst, "kept out, since others are in "),
     ] {
         let paths: Vec<_> = of(case).take(TOLD_MAX).map(Clash::shown).collect();

@@ -111,6 +111,10 @@ impl SaveOutcome {
                 Case::LinkedThere => {
                     format!("deleted here, and a new link in @{before} leads to it; it stays")
                 }
+                Case::LinkLost => {
+                    "one side has a new link to it, and the other something else in its place; the link leads nowhere"
+                        .to_owned()
+                }
                 Case::ThereFirst => format!("@{before} had it first; theirs stays"),
             };
             context
