@@ -484,24 +484,4 @@ fn who_takes_the_place_of_what_another_source_brought_is_told() {
     env.write("in/file", "four");
     env.ok(["--store", "two", "put", "in", REF]);
     assert!(bring("two").contains("which was put there"));
-    // Also where several versions are copied at once.
-    env.write("in/file", "mine again");
-    env.ok(["--store", "central", "put", "in", REF]);
-    for text in ["five", "six"] {
-        env.write("in/file", text);
-        env.ok(["--store", "two", "put", "in", REF]);
-    }
-    let all = [
-        "duplicate",
-        "--quiet",
-        "--versions",
-        "all",
-        REF,
-        "--from",
-        "two",
-        "--to",
-        "central",
-    ];
-    let done = env.store(all);
-    assert!(done.stderr.contains("which was put there"), "{done}");
 }

@@ -62,6 +62,7 @@ mod save_kept;
 mod save_links;
 mod save_parts;
 mod save_settles;
+mod save_stale;
 mod secrets;
 mod seed;
 mod set_back;

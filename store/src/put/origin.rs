@@ -21,8 +21,8 @@ pub(super) struct Origin {
     inside: Vec<u8>,
     /// None, if the record cannot be read, or not any further.
     files: Option<Recorded>,
-    /// Whether the tree was settled, and the system was started again since.
-    is_of_earlier_boot: bool,
+    /// When the tree was settled, by the clock of its file system, if the system was started again since.
+    settled_before_boot: Option<Time>,
     source: String,
 }
 
@@ -47,13 +47,12 @@ impl Origin {
         };
         let source = format!("{} version {}", mark.source, mark.version);
         let files = Recorded::of(pool, mark, store).ok().flatten();
-        let settled = |record: &String| pool.settled_at(&made, record).is_some();
-        let is_settled = mark.record.as_ref().is_some_and(settled);
+        let record = mark.record.as_ref().filter(|_| !mark.is_of_this_boot());
         Some(Self {
             at,
             inside,
             files,
-            is_of_earlier_boot: is_settled && !mark.is_of_this_boot(),
+            settled_before_boot: record.and_then(|record| pool.settled_at(&made, record)),
             source,
         })
     }
@@ -74,15 +73,14 @@ impl Origin {
         }
     }
 
-    /// The content of a file that was cut short by a power cut: it has its time, and the system was started again since
-    /// the tree was settled. Called in the place of [`Self::file`].
+    /// The content of a file that was cut short by a power cut: it was not touched since the tree was settled, and the
+    /// system was started again. Called in the place of [`Self::file`].
     pub(super) fn torn(&mut self, path: &[u8], stat: &Stat) -> Option<Content> {
-        if !self.is_of_earlier_boot {
-            return None;
-        }
+        let settled = self.settled_before_boot?;
         let (content, time) = self.file(path)??;
-        // Anyone who shortens a file changes its time. A change of its owner or mode says nothing.
-        (stat.size < content.size && stat.mtime == time).then_some(content)
+        // Anyone who shortens a file changes its time.
+        let is_torn = stat.size < content.size && stat.mtime == time && stat.ctime <= settled;
+        is_torn.then_some(content)
     }
 
     /// The note that times are lost, if they are.

@@ -123,12 +123,11 @@ fn is_made(
                 return Ok(lies.is_pooled(key, found)? || lies.has_bytes(name, &key.content)?);
             }
             // As it was made, except that a power cut took some or all of its bytes. Anyone who shortens a file changes
-            // its time; who moves one of the same length touches it. What trees link is on the disk before.
-            let is_settled = *is_settled && found.size == key.content.size;
+            // its time; who moves one touches it. What trees link is on the disk before.
             let is_torn = found.mtime == *time
                 && *time != POOL_TIME
                 && found.size <= key.content.size
-                && lies.may_be_torn(found, is_settled);
+                && lies.may_be_torn(found, *is_settled);
             Ok(is_torn || is_copy(lies, (name, found), key, candidates)?)
         }
         _ => Ok(false),
