@@ -59,7 +59,7 @@ impl Place {
 }
 
 /// The error of a path that leads to another directory than before.
-pub(crate) fn other(path: &Path) -> Error {
+fn other(path: &Path) -> Error {
     Error::conflict(format!(
         "{}: another directory, or a link to one, is in the place of the one that was there",
         path.display()

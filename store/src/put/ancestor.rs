@@ -76,8 +76,11 @@ pub(super) fn base(
             if let Some(known) = known {
                 (reader.store()).check_had(state, &request.target, known, root)?;
             }
-            match (notes, note, mark) {
-                (Some(notes), Some(note), _) => Base {
+            let others = mark.as_ref().map(|(_, mark)| mark);
+            let others = others.filter(|mark| !is_of(mark, reader.store(), request));
+            let copied = others.and_then(|mark| copy_here(state, mark, &request.target));
+            match (notes, note, mark, copied) {
+                (Some(notes), Some(note), ..) => Base {
                     version: Some(note.version),
                     root: Some(whole(
                         reader,
@@ -87,12 +90,9 @@ pub(super) fn base(
                     )?),
                     made: None,
                 },
-                (_, _, Some((pool, mark))) if is_of(&mark, reader.store(), request) => {
+                (.., Some(version)) => of_version(state, request, version)?,
+                (_, _, Some((pool, mark)), _) if is_of(&mark, reader.store(), request) => {
                     of_mark(reader, pool, &mark, vouchers)?
-                }
-                (_, _, Some((_, mark))) if copy_here(state, &mark, &request.target).is_some() => {
-                    let version = copy_here(state, &mark, &request.target);
-                    of_version(state, request, version.unwrap_or_default())?
                 }
                 _ if state.version(&request.target, None).is_err() => Base::default(),
                 // A directory that holds the name of a record was made by a pool, which is not known here any more.

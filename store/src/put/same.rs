@@ -54,7 +54,6 @@ impl Same<'_> {
         is_same.then_some((number, newest))
     }
 
-    /// A note if the newest version in `state` kept attributes that this one does not keep.
     /// What is lost with another version on top of the newest one.
     pub(super) fn notes(&self, state: &State) -> Vec<Note> {
         let lost = [self.reverted(state), self.kept_no_more(state)];
@@ -85,6 +84,7 @@ impl Same<'_> {
         Some(Note::with(text, remedy).warning())
     }
 
+    /// A note if the newest version in `state` kept attributes that this one does not keep.
     fn kept_no_more(&self, state: &State) -> Option<Note> {
         let (number, newest) = state.version(&self.request.target, None).ok()?;
         let is_kept = |kind: &str| self.built.kept.iter().any(|side| side.kind == kind);

@@ -29,7 +29,7 @@ const STAGE_AGE: Duration = Duration::from_secs(60 * 60);
 /// A temporary directory, locked while it exists.
 pub(super) struct Stage {
     dir: tempfile::TempDir,
-    _held: File,
+    held: File,
 }
 
 impl Stage {
@@ -44,7 +44,7 @@ impl Stage {
         let held = File::open(dir.path()).map_err(failed)?;
         // On a file system without locks, only the directory's age shows whether it is in use.
         let _unlocked = flock(&held, FlockOperation::NonBlockingLockExclusive);
-        Ok(Self { dir, _held: held })
+        Ok(Self { dir, held })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -55,13 +55,7 @@ impl Stage {
     /// its bytes, and its marks would say that it is complete.
     pub(super) fn flush(&self) -> Result<()> {
         let failed = |errno: Errno| Error::io("write back", self.path(), errno.into());
-        let dir = fs::openat(
-            CWD,
-            self.path(),
-            OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        );
-        fs::syncfs(dir.map_err(failed)?).map_err(failed)
+        fs::syncfs(&self.held).map_err(failed)
     }
 }
 
