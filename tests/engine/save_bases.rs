@@ -1,12 +1,13 @@
 //! The base of a save: from the tree's record, the last save, or the command line.
 
 use std::fs;
+use std::sync::Arc;
 
 use gc::collect;
 use store::refs::drop_versions;
 use store::{
-    Ancestor, Case, ErrorKind, MaterializeRequest, Onto, PutRequest, Reader, Unwatched,
-    materialize, materialize_from, put, put_after,
+    Ancestor, Case, ErrorKind, MaterializeRequest, Onto, PutRequest, Reader, SourceCheck,
+    Unwatched, materialize, materialize_from, put, put_after,
 };
 use support::trees::write;
 
@@ -411,4 +412,31 @@ fn a_save_whose_globs_may_leave_nothing_publishes_and_deletes_nothing() {
         ..request
     };
     assert_eq!(site.try_save(&first).unwrap().version, Some(1));
+}
+
+/// What others save while a put reads its source is replaced. The put says so, and its advice still keeps both.
+#[test]
+fn what_is_saved_while_a_put_reads_can_be_merged_after_all() {
+    let site = Arc::new(Site::with(&[("a", "base"), ("b", "base")]));
+    let (one, other) = (site.job("one"), site.job("other"));
+    replace(&one.join("a"), "one");
+    replace(&other.join("b"), "other");
+    let meanwhile = site.clone();
+    let check = move || {
+        meanwhile.save(&one);
+        Ok(())
+    };
+    let request = PutRequest {
+        onto: Onto::Replace,
+        source_check: Some(SourceCheck::new(Arc::new(check))),
+        ..site.request(&other)
+    };
+    let report = put(&site.store(), &request, &Unwatched).unwrap();
+    assert_eq!(report.version, Some(3));
+    assert!(report.notes.iter().any(|note| note.is_warning));
+    assert_eq!(site.newest(), ["a=base", "b=other"]);
+
+    drop_versions(&site.store(), &name(REF), Some(3)).unwrap();
+    site.save(&other);
+    assert_eq!(site.newest(), ["a=one", "b=other"]);
 }

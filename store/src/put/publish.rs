@@ -175,9 +175,6 @@ impl<'p> PutSession<'p> {
         // A tree that was made or saved here may be saved next.
         let made = save::made(self.store, self.request);
         let listing = listing.filter(|_| matches!(built.root, Root::Tree { .. }));
-        // Where others' work is replaced, the source stays what it was: a save may still merge both.
-        let is_stale = same.reverted(&reader.view().state).is_some();
-        let listing = listing.filter(|_| !is_stale);
         let is_known = made.is_some() || save::was_saved(self.store, self.request);
         let mut remembering = listing
             .map(|listing| Remembering::new((self.store, self.request), made, Some(listing)));
@@ -191,7 +188,7 @@ impl<'p> PutSession<'p> {
             Some(version) => Some(version),
             // The next pass uses what is left.
             None if is_mended => self.session.commit_packs().map(|_| None)?,
-            None => self.publish(&same, &mut report)?,
+            None => self.publish(&same, &mut remembering, &mut report)?,
         };
         let base = CacheBase {
             name: target.clone(),
@@ -255,7 +252,12 @@ impl<'p> PutSession<'p> {
     }
 
     /// Adds the version to the log, and returns its number; none when the pass is stale.
-    fn publish(&self, same: &Same<'_>, report: &mut PutReport) -> Result<Option<u64>> {
+    fn publish(
+        &self,
+        same: &Same<'_>,
+        remembering: &mut Option<Remembering<'_>>,
+        report: &mut PutReport,
+    ) -> Result<Option<u64>> {
         let (request, built) = (self.request, same.built);
         let mut version = 0;
         let mut is_known = false;
@@ -270,6 +272,10 @@ impl<'p> PutSession<'p> {
                 return Ok(Vec::new());
             }
             notes = same.notes(state);
+            // Where others' work is replaced, the source stays what it was: a save may still merge both.
+            if same.reverted(state).is_some() {
+                remembering.take().map_or(Ok(()), Remembering::withdraw)?;
+            }
             let last = state.refs.last(&request.target)?;
             (version, is_known) = (last + 1, false);
             Ok(vec![Change::SetRef {

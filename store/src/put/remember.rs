@@ -106,6 +106,11 @@ impl<'r> Remembering<'r> {
         }
     }
 
+    /// Leaves what is known of the directory as it was before.
+    pub(super) fn withdraw(self) -> Result<()> {
+        self.draft.map_or(Ok(()), Draft::withdraw)
+    }
+
     /// Writes down the version that was committed. Returns what could not be written, and what that means.
     pub(super) fn keep(mut self, version: u64, tree: Content) -> Option<Note> {
         note_saved(self.store, self.request, self.made.as_ref(), version);

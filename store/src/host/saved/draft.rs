@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{self, AtFlags, CWD};
+use rustix::io::Errno;
 
 use super::{DRAFT, Listing, Made, NOTE, NOTE_VERSION, Note, Notes, replace, spelled, stamp_of};
 use crate::error::{Error, Result};
@@ -149,6 +150,15 @@ impl Draft<'_> {
         self.sync()?;
         self.forget_list(before, notes.read());
         Ok(())
+    }
+
+    /// Takes back what was announced: nothing of this directory is about to be saved after all.
+    pub(crate) fn withdraw(self) -> Result<()> {
+        let notes = &self.notes.1;
+        match fs::unlinkat(&self.dir, notes.file(DRAFT), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => self.sync(),
+            Err(errno) => Err(notes.unwritten(errno.into())),
+        }
     }
 
     /// Records what was saved, and replaces the earlier record for the same ref.
