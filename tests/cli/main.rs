@@ -46,6 +46,7 @@ mod run;
 mod run_again;
 mod run_bases;
 mod run_compiles;
+mod run_exchanged;
 mod run_forgets;
 mod run_leaves;
 mod run_lost;

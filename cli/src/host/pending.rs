@@ -14,7 +14,7 @@ use store::{Error, RefName, Result, Store};
 
 use crate::host::place::Place;
 use crate::host::state;
-use crate::ui::names::{quoted, quoted_path};
+use crate::ui::names::{quoted, quoted_path, save_by_hand};
 
 /// The directory of these files, below the state directory.
 const DIR: &str = "pending";
@@ -242,6 +242,11 @@ impl Pending {
         )))
     }
 
+    /// Whether the directory is the one that was noted. One that may have been made in its place is not.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.place.is_none_or(|place| place.is_at(&self.path))
+    }
+
     /// Checks that the directory is the one that was noted: who may write above it may have put another one there.
     ///
     /// # Errors
@@ -253,7 +258,9 @@ impl Pending {
         let checked = place.check(&self.path);
         checked.map_err(|error| {
             error.hint(format!(
-                "bring that one back, then `store save --pending` saves it; `store save --forget {}` gives it up",
+                "bring that one back, then `store save --pending` saves it; if what is there is what the job left: {}; \
+                 `store save --forget {}` gives it up",
+                save_by_hand(&self.path, self.target.as_deref().unwrap_or("REF")),
                 quoted_path(&self.path)
             ))
         })

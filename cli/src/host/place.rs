@@ -6,10 +6,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
 use store::{Error, Result};
 
+use crate::host::state;
+
+/// In such a directory, nobody may rename what belongs to others.
+const STICKY: u32 = 0o1000;
 /// The clock of a file system may be behind by this much.
 const BEHIND: Duration = Duration::from_secs(2);
 
@@ -26,36 +30,61 @@ pub(crate) struct Place {
 impl Place {
     /// The directory that `path` leads to now; none, if it leads to none.
     pub(crate) fn of(path: &Path) -> Option<Self> {
-        let (inode, born) = born(path, AtFlags::empty())?;
+        let Found { inode, born, .. } = look(path, AtFlags::empty())?;
         let noted = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
         Some(Self { inode, born, noted })
     }
 
     /// Whether `path` still leads to the directory.
-    fn is_at(&self, path: &Path) -> bool {
-        born(path, AtFlags::empty()) == Some((self.inode, self.born))
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        let found = look(path, AtFlags::empty());
+        found.is_some_and(|found| (found.inode, found.born) == (self.inode, self.born))
     }
 
     /// Whether the directory at `path` may be one that a job made in the place of this one, after it had removed this: a
-    /// real directory of this user that is younger than the note.
+    /// real directory of this user that is younger than the note, where nobody else could have put it. Whoever may rename
+    /// there could have put any directory of this user in its place. A mount hides what is below it.
     pub(crate) fn may_be_made_again(&self, path: &Path) -> bool {
         let is_own =
             |found: Metadata| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
-        let is_young = |(_, born): (u64, Duration)| born.is_zero() || born + BEHIND >= self.noted;
+        let is_young = |Found { born, is_mount, .. }: Found| {
+            !is_mount && (born.is_zero() || born + BEHIND >= self.noted)
+        };
         symlink_metadata(path).is_ok_and(is_own)
-            && born(path, AtFlags::SYMLINK_NOFOLLOW).is_some_and(is_young)
+            && look(path, AtFlags::SYMLINK_NOFOLLOW).is_some_and(is_young)
+            && !others_may_rename(path)
     }
 
-    /// Checks that `path` leads to the directory, or to one that was made in its place since.
+    /// Checks that `path` leads to the directory, or to one that was made in its place since, and has anything.
     ///
     /// # Errors
     /// Conflict, if another one is there.
     pub(crate) fn check(&self, path: &Path) -> Result<()> {
-        match self.is_at(path) || self.may_be_made_again(path) {
+        let has_any = || std::fs::read_dir(path).is_ok_and(|mut found| found.next().is_some());
+        match self.is_at(path) || self.may_be_made_again(path) && has_any() {
             true => Ok(()),
             false => Err(other(path)),
         }
     }
+}
+
+/// Whether somebody else than this user and root may put another directory in the place of one of this user at `path`, or
+/// of one above it.
+pub(crate) fn others_may_rename(path: &Path) -> bool {
+    let own = [rustix::process::geteuid().as_raw(), 0];
+    let is_safe = |above: &Path| {
+        let found = std::fs::metadata(above);
+        found.is_ok_and(|found| {
+            let is_sticky = found.mode() & STICKY != 0;
+            own.contains(&found.uid()) && (is_sticky || state::is_closed(&found))
+        })
+    };
+    // Where a symlink lies, and where it leads to.
+    let above = std::path::absolute(path).ok();
+    let above = above.as_deref().and_then(Path::parent);
+    let real = above.and_then(|above| above.canonicalize().ok());
+    let are_safe = |above: Option<&Path>| above.is_some_and(|above| above.ancestors().all(is_safe));
+    !(are_safe(above) && are_safe(real.as_deref()))
 }
 
 /// The error of a path that leads to another directory than before.
@@ -66,18 +95,31 @@ fn other(path: &Path) -> Error {
     ))
 }
 
-fn born(path: &Path, flags: AtFlags) -> Option<(u64, Duration)> {
+/// What is at a path.
+struct Found {
+    inode: u64,
+    born: Duration,
+    /// Whether it is the root of a mount.
+    is_mount: bool,
+}
+
+fn look(path: &Path, flags: AtFlags) -> Option<Found> {
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
     let found = statx(CWD, path, flags, wanted).ok()?;
     let has_birth = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
     let secs = u64::try_from(found.stx_btime.tv_sec).unwrap_or_default();
     let born = Duration::new(secs, found.stx_btime.tv_nsec);
-    Some((found.stx_ino, if has_birth { born } else { Duration::ZERO }))
+    Some(Found {
+        inode: found.stx_ino,
+        born: if has_birth { born } else { Duration::ZERO },
+        is_mount: found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -104,8 +146,15 @@ mod tests {
 
         // One that was made in its place.
         fs::create_dir(at("job")).unwrap();
+        place.check(&at("job")).unwrap_err();
+        fs::write(at("job/file"), "").unwrap();
         place.check(&at("job")).unwrap();
-        fs::remove_dir(at("job")).unwrap();
+        // Where others may rename, it may be any that they found.
+        fs::set_permissions(base.path(), Permissions::from_mode(0o777)).unwrap();
+        place.check(&at("job")).unwrap_err();
+        fs::set_permissions(base.path(), Permissions::from_mode(0o1777)).unwrap();
+        place.check(&at("job")).unwrap();
+        fs::remove_dir_all(at("job")).unwrap();
         fs::rename(at("away"), at("job")).unwrap();
         place.check(&at("job")).unwrap();
     }

@@ -57,7 +57,7 @@ pub(crate) fn check(path: &Path) -> Result<()> {
 
 /// Whether nobody but the owner may write. A group of the number of the owner is the owner's alone, as many systems make
 /// one for each user and let it write.
-fn is_closed(found: &Metadata) -> bool {
+pub(crate) fn is_closed(found: &Metadata) -> bool {
     let mask = if found.uid() == found.gid() {
         STRANGERS
     } else {

@@ -210,6 +210,15 @@ pub(crate) fn quoted(word: &(impl ToString + ?Sized)) -> String {
     quoted_bytes(word.to_string().as_bytes())
 }
 
+/// How to save a directory that is not known here to be of a version.
+pub(crate) fn save_by_hand(dir: &std::path::Path, name: &str) -> String {
+    format!(
+        "`store save {} {} --base N`, with the version that it was made from, or 0 if it is from none",
+        quoted_path(dir),
+        quoted(name)
+    )
+}
+
 /// Quotes a path for a shell, byte by byte.
 pub(crate) fn quoted_path(path: &std::path::Path) -> String {
     let path = path.as_os_str().as_bytes();

@@ -187,21 +187,23 @@ impl Cache {
         let url = context.store_url()?;
         let unsaved = Pending::new(config::state_dir(), &self.dir, (&url, Some(&self.name)));
         let left = unsaved.as_ref().and_then(Pending::written);
-        if left.is_some() && !was_there {
+        let has_nothing = || is_empty(&self.dir) || self.is_all_apart();
+        let is_gone = |left: &&Pending| !was_there || (!left.is_in_place() && has_nothing());
+        let gone = left.as_ref().filter(is_gone);
+        if gone.is_some() {
             context.out.warning(format_args!(
                 "warning: {}: what an earlier run left here was not saved, and is not here any more",
                 self.dir.display()
             ));
         }
+        let left = left.as_ref().filter(|_| gone.is_none());
         self.was_noted = left.is_some();
         let id = reader.store().format().id;
         self.store = Some(id);
         let unsaved = unsaved.map(|unsaved| unsaved.only_to(Some(id.to_string())));
-        let was_empty = left
-            .as_ref()
-            .map_or(is_empty(&self.dir), Pending::began_empty);
+        let was_empty = left.map_or(is_empty(&self.dir), Pending::began_empty);
         self.began_empty = was_empty;
-        match self.make(reader, pool, (left.as_ref(), job), context) {
+        match self.make(reader, pool, (left, job), context) {
             Err(error) if !self.is_needed => {
                 // The directory stays as it is: nothing may replace unsaved files.
                 let told = failure::one_line(&error);
@@ -315,10 +317,8 @@ impl Cache {
                 "{dir}: is not empty, and was not made by a run of {name}"
             ))
             .hint(format!(
-                "the command was not started: name another directory with --base, or save what is there first: \
-                 `store save {} {} --base N`, with the version that it was made from, or 0 if it is from none",
-                names::quoted_path(&self.dir),
-                names::quoted(name)
+                "the command was not started: name another directory with --base, or save what is there first: {}",
+                names::save_by_hand(&self.dir, name.as_str())
             )),
         })
     }

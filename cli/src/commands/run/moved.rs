@@ -29,9 +29,13 @@ impl Followed {
         if own.is_some() && path.metadata().ok().as_ref().map(id) == own.as_ref().map(id) {
             return true;
         }
-        let is_removed = own.is_none_or(|own| own.nlink() == 0);
         let may_be = |place: Place| place.may_be_made_again(path);
-        is_removed && self.place.is_some_and(may_be)
+        self.is_removed() && self.place.is_some_and(may_be)
+    }
+
+    /// Whether it is nowhere any more.
+    pub(super) fn is_removed(&self) -> bool {
+        self.file.metadata().map_or(true, |own| own.nlink() == 0)
     }
 
     /// Where it is now; none, if it was removed.

@@ -200,6 +200,12 @@ impl<'s> Saver<'s> {
         (cache.dir.canonicalize().ok().as_ref() != Some(&place)).then_some(place)
     }
 
+    /// Whether the directory that the command was given is gone.
+    fn is_removed(&self, at: usize) -> bool {
+        let followed = self.followed.get(at).and_then(Option::as_ref);
+        followed.is_some_and(|followed| followed.is_removed())
+    }
+
     /// Whether another directory, a link to one, or a mount is in the place of the one that the command was given. It may
     /// be anybody's.
     fn is_exchanged(&self, at: usize, cache: &Cache) -> bool {
@@ -235,9 +241,19 @@ impl<'s> Saver<'s> {
             ));
         }
         if self.is_exchanged(at, cache) {
+            let by_hand = names::save_by_hand(&cache.dir, name.as_str());
+            let quoted = names::quoted_path(&cache.dir);
+            let otherwise = match self.is_removed(at) {
+                false => {
+                    "without it, `store save --pending` saves what the command left".to_owned()
+                }
+                true => format!(
+                    "if it is not the command's, `store save --forget {quoted}` leaves {name} as it is"
+                ),
+            };
             return error.within(format!("{name}: not saved")).hint(format!(
-                "look at what is in the place of {dir}: a mount, or a directory or link of somebody else; without it, \
-                 `store save --pending` saves what the command left"
+                "look at what is in the place of {dir}: a mount, or a directory or link of somebody else; {otherwise}; if the \
+                 command made it: {by_hand}"
             ));
         }
         if is_there {

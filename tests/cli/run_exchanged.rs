@@ -1,0 +1,166 @@
+//! Runs whose cache somebody exchanged: in the directory of a group, others may rename what is in it.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use support::{Finished, TestEnvironment, environment, with_mounts};
+
+use crate::run::{REF, newest, run};
+
+/// In the first run of a project, nothing but the run itself knows the directory.
+#[test]
+fn another_directory_in_the_place_of_a_new_cache_is_not_saved() {
+    let env = environment!();
+    env.write("private/secret", "s");
+    for other in ["mkdir $DIR", "ln -s $PRIVATE $DIR"] {
+        let script = format!(
+            "DIR=$STORE_PROJECT_CACHE_DIR; PRIVATE={}; echo a > $DIR/a; mv $DIR elsewhere; {other}",
+            env.path("private").display()
+        );
+        let told = env.store(run(&[], &script));
+        assert_eq!(told.code, Some(5), "{told}");
+        assert!(told.stderr.contains("is another directory"), "{told}");
+        assert!(told.stderr.contains("move away what is in"), "{told}");
+        assert_eq!(env.store(["ls", REF]).code, Some(3));
+        let place = env.path("base/project");
+        match place.is_symlink() {
+            true => fs::remove_file(&place).unwrap(),
+            false => fs::remove_dir(&place).unwrap(),
+        }
+        fs::rename(env.path("elsewhere"), &place).unwrap();
+        if other.starts_with("ln") {
+            env.ok(["save", "--pending"]);
+            assert_eq!(newest(&env, REF), ["a=a"]);
+        } else {
+            fs::remove_dir_all(env.path("base")).unwrap();
+            env.store(["save", "--forget", place.to_str().unwrap()]);
+        }
+    }
+}
+
+/// The list of unsaved directories knows the directory, not only its path: in a group's directory, others may rename.
+#[test]
+fn what_comes_to_the_place_of_an_unsaved_cache_is_not_saved() {
+    let env = environment!();
+    env.write("private/secret", "s");
+    let place = env.path("base/project");
+    let killed = env.store(run(
+        &[],
+        "echo m > $STORE_PROJECT_CACHE_DIR/m; kill -9 $PPID",
+    ));
+    assert_ne!(killed.code, Some(0), "{killed}");
+    fs::rename(&place, env.path("away")).unwrap();
+    std::os::unix::fs::symlink(env.path("private"), &place).unwrap();
+    for (words, code) in [(vec!["save", "--pending"], 6), (run(&[], "true"), 5)] {
+        let refused = env.store(words);
+        assert_eq!(refused.code, Some(code), "{refused}");
+        let told = "another directory, or a link to one, is in the place";
+        let is_named = refused.stderr.contains(told);
+        assert!(is_named || code == 5, "{refused}");
+    }
+    assert_eq!(env.store(["ls", REF]).code, Some(3));
+    fs::remove_file(&place).unwrap();
+    fs::rename(env.path("away"), &place).unwrap();
+    env.ok(["save", "--pending"]);
+    assert_eq!(newest(&env, REF), ["m=m"]);
+}
+
+#[test]
+fn a_cache_that_was_removed_is_only_replaced_by_a_directory_of_the_command() {
+    let env = environment!();
+    env.write("private/secret", "s");
+    let private = env.path("private").display().to_string();
+    let script =
+        format!("rm -rf $STORE_PROJECT_CACHE_DIR; ln -s {private} $STORE_PROJECT_CACHE_DIR");
+    let refused = env.store(run(&[], &script));
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert_eq!(env.store(["ls", REF]).code, Some(3));
+    fs::remove_file(env.path("base/project")).unwrap();
+    let script = "D=$STORE_PROJECT_CACHE_DIR; rm -rf $D; mkdir $D; echo b > $D/b";
+    env.ok(run(&[], script));
+    assert_eq!(newest(&env, REF), ["b=b"]);
+}
+
+/// A first run that is killed when it has left `m`. Others may rename in the directory above its cache.
+fn killed_in_a_group() -> TestEnvironment {
+    let env = environment!();
+    fs::create_dir(env.path("base")).unwrap();
+    fs::set_permissions(env.path("base"), Permissions::from_mode(0o777)).unwrap();
+    let killed = env.store(run(
+        &[],
+        "echo m > $STORE_PROJECT_CACHE_DIR/m; kill -9 $PPID",
+    ));
+    assert_ne!(killed.code, Some(0), "{killed}");
+    env
+}
+
+/// A directory of this user may be younger than the cache and not be a cache.
+#[test]
+fn what_others_can_move_to_the_place_of_an_unsaved_cache_is_not_saved() {
+    let env = killed_in_a_group();
+    let place = env.path("base/project");
+    env.write("base/private/diary", "d");
+    fs::rename(&place, env.path("base/away")).unwrap();
+    fs::rename(env.path("base/private"), &place).unwrap();
+    for (words, code) in [(vec!["save", "--pending"], 6), (run(&[], "true"), 5)] {
+        let refused = env.store(words);
+        assert_eq!(refused.code, Some(code), "{refused}");
+    }
+    assert_eq!(env.store(["ls", REF]).code, Some(3));
+    fs::rename(&place, env.path("base/private")).unwrap();
+    fs::rename(env.path("base/away"), &place).unwrap();
+    env.ok(["save", "--pending"]);
+    assert_eq!(newest(&env, REF), ["m=m"]);
+}
+
+/// The same while the run is there; and what its command makes again is saved by hand.
+#[test]
+fn what_a_command_makes_again_where_others_may_rename_is_saved_by_hand() {
+    let env = environment!();
+    fs::create_dir(env.path("base")).unwrap();
+    fs::set_permissions(env.path("base"), Permissions::from_mode(0o777)).unwrap();
+    let script = "D=$STORE_PROJECT_CACHE_DIR; rm -rf $D; mkdir $D; echo b > $D/b";
+    let refused = env.store(run(&[], script));
+    assert_eq!(refused.code, Some(5), "{refused}");
+    let place = env.path("base/project").display().to_string();
+    for told in [
+        format!("`store save {place} {REF} --base N`"),
+        format!("`store save --forget {place}`"),
+    ] {
+        assert!(refused.stderr.contains(&told), "{told}: {refused}");
+    }
+    env.ok(["save", &place, REF, "--base", "0"]);
+    assert_eq!(newest(&env, REF), ["b=b"]);
+    let none = env.ok(["save", "--pending"]);
+    assert!(!none.contains("another directory"), "{none}");
+}
+
+/// An empty directory says nothing of what was in the cache.
+#[test]
+fn work_is_not_forgotten_for_an_empty_directory_in_its_place() {
+    let env = killed_in_a_group();
+    let place = env.path("base/project");
+    fs::rename(&place, env.path("base/away")).unwrap();
+    fs::create_dir(&place).unwrap();
+    let refused = env.store(["save", "--pending"]);
+    assert_eq!(refused.code, Some(6), "{refused}");
+    let told = env.store(run(&[], "true"));
+    assert_eq!(told.code, Some(0), "{told}");
+    assert!(told.stderr.contains("is not here any more"), "{told}");
+}
+
+#[test]
+fn what_is_mounted_over_an_unsaved_cache_is_not_saved() {
+    let env = environment!();
+    let killed = env.store(run(
+        &[],
+        "echo m > $STORE_PROJECT_CACHE_DIR/m; kill -9 $PPID",
+    ));
+    assert_ne!(killed.code, Some(0), "{killed}");
+    let mounts = "mount -t tmpfs tmpfs base/project && touch base/project/x";
+    let save = env.command(["save", "--pending"]);
+    let refused: Finished = with_mounts(mounts, &save).output().unwrap().into();
+    assert_eq!(refused.code, Some(6), "{refused}");
+    env.ok(["save", "--pending"]);
+    assert_eq!(newest(&env, REF), ["m=m"]);
+}
