@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use store::format::{State, seal, unseal};
 use store::remote::Prune;
-use store::{ChunkId, EntryId, PackId, Result, Store};
+use store::{ChunkId, EntryId, PackId, Result, Store, read_regular, write_note};
 
 use crate::plan::{Held, Plan};
 use crate::report::{CollectReport, Live};
@@ -19,6 +19,8 @@ use crate::usage::{Listed, Usage, pack_objects};
 
 /// For how long a note replaces a look.
 const SECS_MAX: u64 = 24 * 3600;
+/// Most bytes of a note.
+const NOTE_BYTES_MAX: u64 = 1 << 16;
 
 /// The result of a collection that found nothing to do, and what it depends on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -71,8 +73,7 @@ impl Note {
     /// Writes the note. A failure only costs time.
     pub(crate) fn leave(&self, store: &Store) {
         if let (Some(path), Ok(text)) = (path(store), seal(self)) {
-            drop(path.parent().map(std::fs::create_dir_all));
-            drop(std::fs::write(path, text));
+            drop(write_note(&path, &text));
         }
     }
 
@@ -85,7 +86,7 @@ impl Note {
         prune: &dyn Prune,
         request: &Request,
     ) -> Result<Option<CollectReport>> {
-        let found = path(store).and_then(|path| std::fs::read(path).ok());
+        let found = path(store).and_then(|path| read_regular(&path, NOTE_BYTES_MAX).ok());
         let Some(note) = found.and_then(|text| unseal::<Self>("idle", &text).ok()) else {
             return Ok(None);
         };

@@ -108,7 +108,7 @@ pub use format::{
     Origin, Pattern, Policy, RefName, RefSpec, RefState, RefSums, Root, Rules, Scope, State,
     Target, Time, TreeEntry, Version, Who,
 };
-pub use fs::{free_bytes, open_regular, read_regular};
+pub use fs::{free_bytes, open_regular, open_regular_with, read_regular, write_note};
 pub use get::{GetReport, GetRequest, get};
 pub use host::destination::{Precious, Replaced, check_outside};
 pub use host::pool::{

@@ -278,3 +278,69 @@ fn a_format_of_another_store_may_be_what_is_wrong() {
     let hint = "if it is `format` that was copied here, put back the one of this store";
     assert!(verified.stderr.contains(hint), "{verified}");
 }
+
+/// The notes of this host in its cache directory, none of which is needed.
+fn notes(env: &TestEnvironment) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut dirs = vec![env.path("home/.cache/store")];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            match entry.file_type().unwrap() {
+                kind if kind.is_dir() && entry.file_name() != "pool" => dirs.push(entry.path()),
+                // A lock is no note.
+                kind if kind.is_file() && entry.file_name() != "gc.lock" => {
+                    found.push(entry.path())
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// A command under a shell that sets a limit before it.
+fn limited(env: &TestEnvironment, limit: &str, words: &[&str]) -> support::Finished {
+    let command = env.command(words);
+    let script = format!("{limit} \"$0\" \"$@\"");
+    let done = support::under("sh", ["-c", &script], &command).output();
+    done.unwrap().into()
+}
+
+#[test]
+fn pipes_and_huge_files_in_the_place_of_notes_of_this_host_are_passed_over() {
+    let env = environment!();
+    stored(&env);
+    env.ok(["gc", "--grace", "0", "--min-age", "0"]);
+    env.ok(["verify"]);
+    let found = notes(&env);
+    for name in ["idle", "log-", "verified.json"] {
+        let is_it = |path: &&PathBuf| path.to_str().unwrap().contains(&format!("/{name}"));
+        assert!(found.iter().any(|path| is_it(&path)), "{name}: {found:?}");
+    }
+    for note in found {
+        let bytes = std::fs::read(&note).unwrap();
+        std::fs::remove_file(&note).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &note, 0o600.into()).unwrap();
+        for words in [
+            &["info"][..],
+            &["put", "in", REF, "--always"],
+            &["ls", REF],
+            &["gc", "--grace", "0", "--min-age", "0"],
+        ] {
+            let done = limited(&env, "exec timeout -k 1 20", words);
+            assert_eq!(done.code, Some(0), "{}: {done}", note.display());
+        }
+        drop(std::fs::remove_file(&note));
+        std::fs::write(&note, bytes).unwrap();
+    }
+    for note in notes(&env) {
+        let bytes = std::fs::read(&note).unwrap();
+        let file = std::fs::File::options().write(true).open(&note).unwrap();
+        file.set_len(20 << 30).unwrap();
+        let words = ["gc", "--grace", "0", "--min-age", "0"];
+        let done = limited(&env, "ulimit -v 6000000; exec", &words);
+        assert_eq!(done.code, Some(0), "{}: {done}", note.display());
+        std::fs::write(&note, bytes).unwrap();
+    }
+}

@@ -46,3 +46,25 @@ fn fifteen_hundred_files_are_put_and_got_with_few_descriptors() {
         support::assert_same_tree(&env.path("in"), &env.path(format!("out-{limit}")));
     }
 }
+
+/// What is short is named: an evicted pool would be no help.
+#[test]
+fn a_pool_without_descriptors_says_which_limit() {
+    let env = environment!();
+    env.write("in/file", "f");
+    env.ok(["put", "in", "project/demo/a"]);
+    let mut is_seen = false;
+    for limit in 8..32 {
+        let finished = with_limit(
+            &env,
+            limit,
+            &format!("materialize project/demo/a to-{limit}"),
+        );
+        if finished.code == Some(0) {
+            continue;
+        }
+        is_seen |= finished.stderr.contains("ulimit -n");
+        assert!(!finished.stderr.contains("evict"), "{limit}: {finished}");
+    }
+    assert!(is_seen);
+}

@@ -114,7 +114,7 @@ fn a_directory_that_holds_a_store_is_not_forced() {
 fn a_home_by_another_name_and_a_device_are_not_forced() {
     let world = settled(86);
     world.env.write("other/.ssh/key", "mine");
-    for options in [&["--force"][..], &["--force", "--exact"]] {
+    for options in [&[][..], &["--force"], &["--force", "--exact"]] {
         let arguments = ["materialize", REF, "other"];
         let finished = world.env.store(arguments.iter().chain(options));
         assert_eq!(finished.code, Some(5), "{finished}");
@@ -125,7 +125,7 @@ fn a_home_by_another_name_and_a_device_are_not_forced() {
     let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(made.success());
     let file = format!("{REF}:big");
-    for options in [&["--force"][..], &["--force", "--exact"]] {
+    for options in [&[][..], &["--force"], &["--force", "--exact"]] {
         let arguments = ["materialize", &file, "pipe"];
         let finished = world.env.store(arguments.iter().chain(options));
         assert_eq!(finished.code, Some(5), "{finished}");

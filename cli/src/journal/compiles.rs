@@ -84,7 +84,7 @@ fn write(path: &Path, line: &Line) -> std::io::Result<()> {
     }
     let mut text = serde_json::to_vec(line)?;
     text.push(b'\n');
-    let mut file = OpenOptions::new().append(true).create(true).open(path)?;
+    let mut file = store::open_regular_with(OpenOptions::new().append(true).create(true), path)?;
     // One write, since other processes append to the same file.
     file.write_all(&text)
 }

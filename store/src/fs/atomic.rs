@@ -1,6 +1,6 @@
 //! Files of this host, written whole or not at all.
 
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -18,13 +18,24 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
 /// Opens a file for reading if it is a regular one; never waits, whatever lies there. A symlink that leads to no file
 /// is not taken for nothing.
 pub fn open_regular(path: &Path) -> io::Result<File> {
+    open_regular_with(File::options().read(true), path)
+}
+
+/// Opens a file with these options, which may make it, if it is a regular one; never waits, whatever lies there.
+pub fn open_regular_with(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file = File::options()
-        .read(true)
-        .custom_flags(nonblocking)
-        .open(path);
-    regular_at(path, file)
+    regular_at(path, options.custom_flags(nonblocking).open(path))
+}
+
+/// Writes a note whose loss costs only time: in place and without a sync. Never waits, whatever lies there.
+pub fn write_note(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true);
+    open_regular_with(&mut options, path)?.write_all(bytes)
 }
 
 /// What was opened at `path`, if it is a regular file; as [`open_regular`] has it.
@@ -65,12 +76,15 @@ fn astray(path: &Path, error: io::Error) -> io::Error {
 /// # Errors
 /// When there is no regular file, it cannot be read, or it has more bytes.
 pub fn read_regular(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let file = open_regular(path)?;
     let mut bytes = Vec::new();
-    let read = open_regular(path)?.take(max + 1).read_to_end(&mut bytes)?;
-    if read as u64 > max {
-        return Err(io::ErrorKind::FileTooLarge.into());
+    // It may grow meanwhile.
+    let is_fit = |bytes: u64| bytes <= max;
+    if is_fit(file.metadata()?.len()) && is_fit(file.take(max + 1).read_to_end(&mut bytes)? as u64)
+    {
+        return Ok(bytes);
     }
-    Ok(bytes)
+    Err(io::ErrorKind::FileTooLarge.into())
 }
 
 /// Fails for what is no regular file.

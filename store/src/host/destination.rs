@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use self::site::{Id, ascend, id_of, is_bundle, open_dir, resolved};
 pub(crate) use self::site::{Site, There};
 pub use self::survey::Replaced;
-pub(crate) use self::survey::{is_mounted, precious_in};
+pub(crate) use self::survey::{check_may_be_replaced, is_mounted, precious_in};
 use crate::error::{Error, Result};
 use crate::remedy::Remedy;
 

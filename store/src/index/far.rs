@@ -16,7 +16,7 @@ use super::Location;
 use super::bytes::SegmentBytes;
 use crate::error::{Error, Result};
 use crate::format::{SEGMENT_HEADER_LEN, SegmentLayout, SegmentPack, segment_key};
-use crate::fs::read_regular;
+use crate::fs::{read_regular, write_note};
 use crate::id::{ChunkId, SegmentId};
 use crate::remote::Read;
 
@@ -170,11 +170,8 @@ impl Drop for FarSegment {
     fn drop(&mut self) {
         let asked = self.asked.load(Ordering::Relaxed);
         let path = tally(&self.copy);
-        if asked != self.before
-            && let Some(dir) = path.parent()
-        {
-            drop(std::fs::create_dir_all(dir));
-            drop(std::fs::write(path, asked.to_string()));
+        if asked != self.before {
+            drop(write_note(&path, asked.to_string().as_bytes()));
         }
     }
 }

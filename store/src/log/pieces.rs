@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Source, parse_checkpoint_key};
+use crate::fs::open_regular_with;
 use crate::remote::Read;
 
 /// The fewest bytes that one request fetches, and the most when reads are sequential.
@@ -153,10 +154,7 @@ fn copy(dir: &Path, key: &str, len: u64) -> Result<File> {
     let failed = |source| Error::io("open", &path, source);
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false);
-    let file = options.open(&path).map_err(failed)?;
-    if !file.metadata().map_err(failed)?.is_file() {
-        return Err(failed(std::io::ErrorKind::InvalidData.into()));
-    }
+    let file = open_regular_with(&mut options, &path).map_err(failed)?;
     file.set_len(len).map_err(failed)?;
     // Marks the copy as used.
     file.set_modified(SystemTime::now()).map_err(failed)?;

@@ -40,7 +40,7 @@ use rustix::io::Errno;
 use crate::access;
 use crate::error::{Error, Result};
 use crate::format::{Content, Node, RefSpec, Time};
-use crate::host::destination::{Replaced, Site};
+use crate::host::destination::{Replaced, Site, check_may_be_replaced};
 use crate::host::disk;
 use crate::host::pool::list;
 use crate::host::pool::{Claim, Claimed, Mark, Pool, Room, Watch, parent};
@@ -362,6 +362,8 @@ impl<'m> Task<'m> {
         if self.request.force {
             return Ok(There::Foreign { is_directory });
         }
+        // Nothing is to be tried in vain.
+        check_may_be_replaced(&Site::of(destination)?, self.request.is_begun)?;
         Err(Error::conflict(format!(
             "{}: exists, and was not materialized with the pool {}",
             destination.display(),

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use super::Store;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LOG_PREFIX, State, log_key};
-use crate::fs::read_regular;
+use crate::fs::{open_regular_with, read_regular};
 use crate::id::{EntryId, PackId};
 use crate::index::Index;
 use crate::log;
@@ -223,13 +223,8 @@ impl Store {
         }
         // Written in place and without a sync: a commit does not wait for a disk, and a torn file is ignored.
         let mut options = File::options();
-        let file = options
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)?;
-        file.write_all_at(seen.text().as_bytes(), 0)
+        let options = options.write(true).create(true).truncate(false).mode(0o600);
+        open_regular_with(options, &path)?.write_all_at(seen.text().as_bytes(), 0)
     }
 
     fn last_seen(&self) -> Option<Seen> {

@@ -30,6 +30,7 @@ pub(super) struct PullReport {
     profile: String,
     #[serde(serialize_with = "store::path_as_text")]
     directory: PathBuf,
+    dry_run: bool,
     sources: Vec<Source>,
     /// Entries that were already complete here. Those that the ref does not have are not decoded.
     pub(super) hits: u64,
@@ -84,6 +85,7 @@ pub(super) fn pull(
     let mut report = PullReport {
         profile: profile.name.clone(),
         directory: root.to_path_buf(),
+        dry_run,
         sources: Vec::new(),
         hits: here.values().filter(is_complete).count() as u64,
         pulled: 0,
@@ -376,9 +378,14 @@ impl fmt::Display for PullReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,
-            "{}: {} pulled, {} there before",
+            "{}: {} {}, {} there before",
             names::shown(self.directory.as_os_str().as_bytes()),
             human::counted(self.pulled, "entry"),
+            if self.dry_run {
+                "would be pulled"
+            } else {
+                "pulled"
+            },
             human::count(self.hits),
         )?;
         for (count, told) in [

@@ -128,7 +128,8 @@ impl Known {
             return Ok(());
         };
         std::fs::create_dir_all(dir)?;
-        let mut file = OpenOptions::new().create(true).append(true).open(place)?;
+        let mut file =
+            store::open_regular_with(OpenOptions::new().create(true).append(true), &place)?;
         // One write, so that lines of several servers do not mix. The first newline ends a torn line.
         file.write_all(format!("\n{}\n", line(content, hashes)).as_bytes())
     }

@@ -33,19 +33,15 @@ impl Replaced {
         stop: &dyn Fn() -> Result<()>,
     ) -> Result<Self> {
         let mut found = Self::default();
+        check_may_be_replaced(site, is_begun)?;
         match site.there {
             There::Nothing | There::EmptyDirectory => return Ok(found),
             There::Other => {
-                let there = std::fs::symlink_metadata(&site.path)
-                    .map_err(|source| Error::io("look at", &site.path, source))?;
-                if !there.is_file() && !there.is_symlink() {
-                    return Err(taken(site, "is a device, a pipe or a socket"));
-                }
                 found.files = 1;
-                found.bytes = there.len();
+                found.bytes = look(site)?.len();
                 return Ok(found);
             }
-            There::Directory => check_whole(site, is_begun)?,
+            There::Directory => {}
         }
         let options = WalkOptions {
             skip_unreadable: true,
@@ -83,6 +79,26 @@ const OF_A_HOME: [&str; 7] = [
     ".zshrc",
     ".netrc",
 ];
+
+/// Refuses what no option replaces: a device, and a directory that looks like a home or a part of the system.
+pub(crate) fn check_may_be_replaced(site: &Site, is_begun: bool) -> Result<()> {
+    match site.there {
+        There::Nothing | There::EmptyDirectory => Ok(()),
+        There::Other => {
+            let there = look(site)?;
+            match there.is_file() || there.is_symlink() {
+                true => Ok(()),
+                false => Err(taken(site, "is a device, a pipe or a socket")),
+            }
+        }
+        There::Directory => check_whole(site, is_begun),
+    }
+}
+
+fn look(site: &Site) -> Result<std::fs::Metadata> {
+    let found = std::fs::symlink_metadata(&site.path);
+    found.map_err(|source| Error::io("look at", &site.path, source))
+}
 
 /// Refuses a directory that looks like a home or a part of the system, whatever its name.
 fn check_whole(site: &Site, is_begun: bool) -> Result<()> {

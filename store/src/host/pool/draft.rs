@@ -39,9 +39,7 @@ impl Pool {
             owner = self.owner_after(&owner)?;
             created = disk::create(&owner.temporaries, name.as_bytes(), key.mode());
         }
-        let file = created.map_err(|errno| {
-            disk::failed("create a file in pool", &self.path, errno).hint(self.room_hint())
-        })?;
+        let file = created.map_err(|errno| self.failed("create a file in", errno))?;
         let draft = Draft {
             pool: self,
             owner,
@@ -62,6 +60,15 @@ impl Pool {
             linked.iter().try_for_each(Draft::sync)?;
         }
         linked.into_iter().chain(copied).try_for_each(Draft::rename)
+    }
+
+    /// The error of a system call in the pool.
+    pub(super) fn failed(&self, doing: &str, errno: Errno) -> Error {
+        let error = disk::failed(&format!("{doing} pool"), &self.path, errno);
+        match errno {
+            Errno::NOSPC | Errno::DQUOT => error.hint(self.room_hint()),
+            _ => error,
+        }
     }
 
     pub(super) fn room_hint(&self) -> Remedy {

@@ -104,7 +104,7 @@ impl Pool {
         made(self.fd(), "saved")
             .and_then(|saved| made(&saved, &mark_name(path)))
             .and_then(|tree| made(&tree, &store.to_string()))
-            .map_err(|errno| disk::failed("write down in pool", self.path(), errno))
+            .map_err(|errno| self.failed("write down in", errno))
     }
 
     /// Forgets what was saved of the tree whose mark has this name.

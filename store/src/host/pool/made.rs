@@ -96,9 +96,8 @@ impl Pool {
     pub(crate) fn scratch(&self) -> Result<File> {
         let owner = self.owner()?;
         let name = disk::random_name()?;
-        disk::scratch(&owner.temporaries, &name).map_err(|errno| {
-            disk::failed("create a file in pool", self.path(), errno).hint(self.room_hint())
-        })
+        disk::scratch(&owner.temporaries, &name)
+            .map_err(|errno| self.failed("create a file in", errno))
     }
 
     /// Makes the bytes of `record` a record of the tree at `path`, durably, and returns its name.
@@ -127,7 +126,11 @@ impl Pool {
             Ok(())
         };
         written().map_err(|source| {
-            Error::io("write down in pool", self.path(), source).hint(self.room_hint())
+            let errno = Errno::from_io_error(&source);
+            errno.map_or_else(
+                || Error::io("write down in pool", self.path(), source),
+                |errno| self.failed("write down in", errno),
+            )
         })?;
         Ok(name)
     }

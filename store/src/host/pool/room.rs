@@ -68,7 +68,7 @@ impl Pool {
         let note = format!("rooms/{}.{name}.{nonce}", owner.id);
         // A symlink has its text as soon as it has its name, even after a power cut.
         fs::symlinkat(&path, &self.fd, &note)
-            .map_err(|errno| disk::failed("write down in pool", &self.path, errno))?;
+            .map_err(|errno| self.failed("write down in", errno))?;
         let made = make(&above, path.file_name().unwrap_or_default(), &nonce);
         let dir = made.map_err(|errno| {
             // What is there may not belong to this process, so no sweep must touch it.

@@ -294,7 +294,7 @@ impl Pool {
             }
             Ok(())
         };
-        written().map_err(|errno| disk::failed("write down in pool", &self.path, errno))
+        written().map_err(|errno| self.failed("write down in", errno))
     }
 
     /// Forgets the tree at `path`.
