@@ -135,6 +135,62 @@ fn what_a_command_makes_again_where_others_may_rename_is_saved_by_hand() {
     assert!(!none.contains("another directory"), "{none}");
 }
 
+/// A tree of a version is made beside its place, and is another directory than the empty one before.
+#[test]
+fn a_killed_run_with_a_version_is_saved_where_others_may_rename() {
+    let env = environment!();
+    env.ok(run(&[], "echo a > $STORE_PROJECT_CACHE_DIR/a"));
+    for (number, words) in [vec!["save", "--pending"], run(&[], "true")]
+        .into_iter()
+        .enumerate()
+    {
+        fs::remove_dir_all(env.path("base")).unwrap();
+        fs::create_dir(env.path("base")).unwrap();
+        fs::set_permissions(env.path("base"), Permissions::from_mode(0o777)).unwrap();
+        let script = format!("echo m > $STORE_PROJECT_CACHE_DIR/m{number}; kill -9 $PPID");
+        let killed = env.store(run(&[], &script));
+        assert_ne!(killed.code, Some(0), "{killed}");
+        let saved = env.store(words);
+        assert_eq!(saved.code, Some(0), "{saved}");
+        assert!(!saved.stderr.contains("warning"), "{saved}");
+        assert!(newest(&env, REF).contains(&format!("m{number}=m")));
+    }
+}
+
+/// Another project in the same base leaves a directory that is as much this user's.
+#[test]
+fn the_cache_of_another_project_in_the_place_is_not_saved_to_the_first_one() {
+    for script in ["true", "kill -9 $PPID"] {
+        let env = environment!();
+        let killed = env.store(run(
+            &[],
+            "echo m > $STORE_PROJECT_CACHE_DIR/m; kill -9 $PPID",
+        ));
+        assert_ne!(killed.code, Some(0), "{killed}");
+        fs::rename(env.path("base/project"), env.path("base/away")).unwrap();
+        let script = format!("echo u > $STORE_PROJECT_CACHE_DIR/u; {script}");
+        env.store([
+            "run",
+            "--project",
+            "u",
+            "--base",
+            "base",
+            "--",
+            "sh",
+            "-c",
+            &script,
+        ]);
+        let refused = env.store(["save", "--pending"]);
+        assert_eq!(refused.code, Some(6), "{refused}");
+        assert!(
+            refused.stderr.contains("is of project/u/cache by now"),
+            "{refused}"
+        );
+        assert_eq!(env.store(["ls", REF]).code, Some(3));
+        assert_eq!(newest(&env, "project/u/cache"), ["u=u"]);
+    }
+}
+
 /// An empty directory says nothing of what was in the cache.
 #[test]
 fn work_is_not_forgotten_for_an_empty_directory_in_its_place() {
@@ -163,4 +219,94 @@ fn what_is_mounted_over_an_unsaved_cache_is_not_saved() {
     assert_eq!(refused.code, Some(6), "{refused}");
     env.ok(["save", "--pending"]);
     assert_eq!(newest(&env, REF), ["m=m"]);
+}
+
+/// Where only this user may rename, a directory in the place of another one is the command's, as far as can be known.
+#[test]
+fn what_is_taken_for_made_again_is_named() {
+    for words in [vec!["save", "--pending"], run(&[], "true")] {
+        let env = environment!();
+        let script =
+            "D=$STORE_PROJECT_CACHE_DIR; mv $D away; mkdir $D; echo n > $D/n; kill -9 $PPID";
+        let killed = env.store(run(&[], script));
+        assert_ne!(killed.code, Some(0), "{killed}");
+        let saved = env.store(words);
+        assert_eq!(saved.code, Some(0), "{saved}");
+        let told = "another directory than the one that the job was given";
+        assert!(saved.stderr.contains(told), "{saved}");
+        assert_eq!(newest(&env, REF), ["n=n"]);
+    }
+}
+
+/// A compile cache that the command makes is not there when the run begins.
+#[test]
+fn compile_caches_of_others_are_not_pushed() {
+    let script = "mkdir -p $TRITON_CACHE_DIR/KEY; echo '{}' > $TRITON_CACHE_DIR/KEY/__grp__add.json; \
+                  echo $TRITON_CACHE_DIR";
+    for was_there in [false, true] {
+        let env = environment!();
+        fs::create_dir(env.path("base")).unwrap();
+        fs::set_permissions(env.path("base"), Permissions::from_mode(0o777)).unwrap();
+        let killed = env.store(run(&[], &format!("{script}; kill -9 $PPID")));
+        assert_ne!(killed.code, Some(0), "{killed}");
+        let place = String::from_utf8(killed.stdout.clone()).unwrap();
+        let place = std::path::Path::new(place.trim());
+        assert!(place.starts_with(env.path("base")), "{}", place.display());
+        if was_there {
+            // The next run finds it, and is killed too.
+            fs::rename(place.join("KEY"), env.path("KEY")).unwrap();
+            let killed = env.store(run(&[], &format!("{script}; kill -9 $PPID")));
+            assert_ne!(killed.code, Some(0), "{killed}");
+        }
+        let other = env.path("base/other");
+        fs::rename(place, &other).unwrap();
+        fs::create_dir_all(place.join("KEY")).unwrap();
+        fs::write(place.join("KEY/__grp__add.json"), "{}").unwrap();
+        if !was_there {
+            std::os::unix::fs::chown(place, Some(65534), None).unwrap();
+        }
+        let refused = env.store(["save", "--pending"]);
+        assert_eq!(refused.code, Some(6), "{refused}");
+        let told = "another directory, or a link to one";
+        assert!(refused.stderr.contains(told), "{refused}");
+        assert_eq!(env.store(["ls", "project/llama/triton"]).code, Some(3));
+        fs::remove_dir_all(place).unwrap();
+        fs::rename(&other, place).unwrap();
+        env.ok(["save", "--pending"]);
+        env.ok(["ls", "project/llama/triton:KEY"]);
+    }
+}
+
+/// What no save takes is in the place: then, too, it is another directory.
+#[test]
+fn a_directory_with_nothing_but_what_is_left_out_hides_no_work() {
+    let make = "mkdir -p base/project/triton";
+    let env = environment!();
+    fs::create_dir(env.path("base")).unwrap();
+    fs::set_permissions(env.path("base"), Permissions::from_mode(0o777)).unwrap();
+    let script = format!("echo m > $STORE_PROJECT_CACHE_DIR/m; mv base/project base/away; {make}");
+    let refused = env.store(run(&[], &script));
+    assert_eq!(refused.code, Some(5), "{refused}");
+    for (words, code) in [(vec!["save", "--pending"], 6), (run(&[], "true"), 5)] {
+        let refused = env.store(words);
+        assert_eq!(refused.code, Some(code), "{refused}");
+    }
+    fs::remove_dir_all(env.path("base/project")).unwrap();
+    fs::rename(env.path("base/away"), env.path("base/project")).unwrap();
+    env.ok(["save", "--pending"]);
+    assert_eq!(newest(&env, REF), ["m=m"]);
+}
+
+/// The compile caches are in the cache of the project.
+#[test]
+fn compile_caches_of_an_exchanged_project_are_not_pushed() {
+    let env = environment!();
+    fs::create_dir(env.path("base")).unwrap();
+    fs::set_permissions(env.path("base"), Permissions::from_mode(0o777)).unwrap();
+    let script = "mkdir -p $TRITON_CACHE_DIR/KEY; mv base/project base/away; \
+                  mkdir -p $TRITON_CACHE_DIR/KEY; echo '{}' > $TRITON_CACHE_DIR/KEY/__grp__add.json; \
+                  chown -R 65534 base/project";
+    let refused = env.store(run(&[], script));
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert_eq!(env.store(["ls", "project/llama/triton"]).code, Some(3));
 }

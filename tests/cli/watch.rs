@@ -380,8 +380,8 @@ fn what_a_later_one_came_after_is_not_called_unfinished() {
 #[test]
 fn names_tell_the_terminal_nothing() {
     let env = environment!();
-    env.write("out/a\n\u{1b}[2J/DONE", "");
     env.write("out/a\n\u{1b}[2J/w", "");
+    env.write("out/a\n\u{1b}[2J/DONE", "");
     env.write("out/b\n/w", "");
     let done = once(&env, &["--done", "DONE"]);
     assert_eq!(done.code, Some(6), "{done}");

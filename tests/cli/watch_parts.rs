@@ -137,8 +137,8 @@ fn what_lacks_a_part_that_it_names_is_not_finished() {
         let why = format!("not finished: {name} names deep/model-2.bin, which is not there");
         assert!(done.stderr.contains(&why), "{done}");
         env.write(format!("{dir}/deep/model-2.bin"), "w");
-        env.write(format!("{dir}/DONE"), "");
         env.write(format!("{dir}/{name}"), "{\"weight_map");
+        env.write(format!("{dir}/DONE"), "");
         let done = once(&env, &["--done", "DONE"]);
         let why = format!("{name} is cut off");
         assert!(done.stderr.contains(&why), "{done}");

@@ -214,7 +214,8 @@ fn pending(how: &How, context: &Context) -> Result<()> {
     let mut all = Pending::all(config::state_dir())?;
     // A run that only compiled has nothing to save. Its entry only says which ref the directory belongs to.
     all.retain(|noted| match noted.compiles() {
-        None => !apart::is_all(noted.directory(), noted.exclude()),
+        None if noted.is_in_place() => !apart::is_all(noted.directory(), noted.exclude()),
+        None => !noted.is_past(),
         Some(compiles) => unpushed::is_any(noted, compiles),
     });
     let (here, elsewhere): (Vec<_>, Vec<_>) =
@@ -250,8 +251,17 @@ fn pending(how: &How, context: &Context) -> Result<()> {
             continue;
         }
         let is_for_it = store.as_ref().map_or(Ok(()), |store| noted.check(store));
-        let is_for_it = is_for_it.and_then(|()| noted.check_place());
-        let outcome = is_for_it.and_then(|()| settle(noted, how, context));
+        let now = store.as_ref().and_then(|store| {
+            let pools = pools::of_source(noted.directory(), &context.config().pool);
+            store::saved_to(store, &pools, noted.directory()).ok()
+        });
+        let is_for_it = is_for_it.and_then(|()| noted.check_place(now.as_ref()));
+        let outcome = is_for_it.and_then(|()| {
+            if let Some(told) = noted.made_again() {
+                context.out.warning(format_args!("warning: {told}"));
+            }
+            settle(noted, how, context)
+        });
         failed.extend(outcome.err().map(|error| failure::advised(&error)));
     }
     match failed.is_empty() {

@@ -43,7 +43,7 @@ pub(crate) struct OfCompiles {
 }
 
 /// One failed save.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Pending {
     pending: u32,
     /// Bytes, since a path need not be UTF-8.
@@ -66,6 +66,9 @@ pub(crate) struct Pending {
     /// What was there when this was noted. Programs from before 2026-11-28 did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     place: Option<Place>,
+    /// Whether the job left nothing to save, so that this only says whose directory it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_done: bool,
     /// The settings if this is a push.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     compiles: Option<OfCompiles>,
@@ -124,6 +127,7 @@ impl Pending {
             exclude: Vec::new(),
             target: target.map(ToString::to_string),
             place: Place::of(&path),
+            is_done: false,
             compiles,
             file: kept.join(DIR).join(format!("{name}.json")),
             path,
@@ -176,6 +180,13 @@ impl Pending {
     pub(crate) fn of_job(mut self, job: &str, exclude: &[String]) -> Self {
         self.job = Some(job.to_owned());
         self.exclude = exclude.to_vec();
+        self
+    }
+
+    /// Sets that the directory is the one that is there now.
+    #[must_use]
+    pub(crate) fn of_what_is_there(mut self) -> Self {
+        self.place = Place::of(&self.path);
         self
     }
 
@@ -242,28 +253,73 @@ impl Pending {
         )))
     }
 
+    /// Whether the job left nothing to save, and another directory is in the place of its own.
+    pub(crate) fn is_past(&self) -> bool {
+        self.is_done && !self.is_in_place()
+    }
+
     /// Whether the directory is the one that was noted. One that may have been made in its place is not.
     pub(crate) fn is_in_place(&self) -> bool {
         self.place.is_none_or(|place| place.is_at(&self.path))
     }
 
-    /// Checks that the directory is the one that was noted: who may write above it may have put another one there.
+    /// What is to be said of a directory that was made in the place of the one that was noted.
+    pub(crate) fn made_again(&self) -> Option<String> {
+        (!self.is_in_place()).then(|| {
+            format!(
+                "{}: another directory than the one that the job was given, which is taken for one that it made again; if \
+                 that one was moved away, it is not saved",
+                self.path.display()
+            )
+        })
+    }
+
+    /// Checks that the directory is the one that was noted: who may write above it may have put another one there. One
+    /// that is there by now and belongs to the ref `now` is of another job.
     ///
     /// # Errors
     /// Conflict, if it is not.
-    pub(crate) fn check_place(&self) -> Result<()> {
-        let Some(place) = self.place else {
+    pub(crate) fn check_place(&self, now: Option<&RefName>) -> Result<()> {
+        let Some(place) = self.place.filter(|_| !self.is_in_place()) else {
             return Ok(());
         };
-        let checked = place.check(&self.path);
-        checked.map_err(|error| {
-            error.hint(format!(
-                "bring that one back, then `store save --pending` saves it; if what is there is what the job left: {}; \
-                 `store save --forget {}` gives it up",
-                save_by_hand(&self.path, self.target.as_deref().unwrap_or("REF")),
-                quoted_path(&self.path)
-            ))
-        })
+        let now = now.map(ToString::to_string).into_iter();
+        let other =
+            (now.chain(self.others_in_place())).find(|name| Some(name) != self.target.as_ref());
+        let checked = match other {
+            None => place.check(&self.path),
+            Some(name) => Err(Error::conflict(format!(
+                "{}: is of {name} by now, and another directory was to be saved to {}",
+                self.path.display(),
+                self.target.as_deref().unwrap_or("its ref")
+            ))),
+        };
+        checked.map_err(|error| error.hint(self.how_to_go_on()))
+    }
+
+    /// What helps where another directory is in the place.
+    fn how_to_go_on(&self) -> String {
+        let (dir, target) = (quoted_path(&self.path), self.target.as_deref());
+        let by_hand = match &self.compiles {
+            None => save_by_hand(&self.path, target.unwrap_or("REF")),
+            Some(OfCompiles { profile, .. }) => format!(
+                "`store cache --profile {profile} push {dir} {}`",
+                quoted(target.unwrap_or("REF"))
+            ),
+        };
+        format!(
+            "bring that one back, then `store save --pending` saves it; if what is there is what the job left: {by_hand}; \
+             `store save --forget {dir}` gives it up"
+        )
+    }
+
+    /// The refs that the directory which is there now is to be saved to.
+    fn others_in_place(&self) -> Vec<String> {
+        let kept = self.file.parent().and_then(Path::parent);
+        let others = files(kept.map(Path::to_path_buf)).filter_map(|file| Self::read(&file));
+        let others = others.filter(|noted| noted.path == self.path && noted.place.is_some());
+        let others = others.filter(|noted| noted.compiles.is_none() && noted.is_in_place());
+        others.filter_map(|noted| noted.target).collect()
     }
 
     pub(crate) fn target(&self) -> Option<&str> {
@@ -305,6 +361,16 @@ impl Pending {
         write_closed(&new, &text)
             .and_then(|()| std::fs::rename(&new, &self.file))
             .map_err(failed)
+    }
+
+    /// Keeps the save on the list only for whose directory it is.
+    pub(crate) fn write_done(&self) {
+        let done = Self {
+            is_done: true,
+            ..self.clone()
+        };
+        // If this fails, the next save looks at the directory.
+        drop(done.write());
     }
 
     /// Puts the save back on the list if another process removed it.

@@ -20,38 +20,57 @@ const BEHIND: Duration = Duration::from_secs(2);
 /// A directory, by its inode and its time of birth, since numbers are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place {
+    /// 0 if nothing was there.
     inode: u64,
     /// The time of birth since 1970; 0 if the file system has none.
     born: Duration,
     /// When this was noted, since 1970.
     noted: Duration,
+    /// Inode and time of birth of the directory above. Another volume has another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    above: Option<(u64, Duration)>,
 }
 
 impl Place {
-    /// The directory that `path` leads to now; none, if it leads to none.
+    /// The directory that `path` leads to now, or that may be made there; none, if there is none above either.
     pub(crate) fn of(path: &Path) -> Option<Self> {
-        let Found { inode, born, .. } = look(path, AtFlags::empty())?;
+        let found = look(path, AtFlags::empty());
+        let (inode, born) = found.map_or((0, Duration::ZERO), |found| (found.inode, found.born));
+        let above = above(path);
+        if inode == 0 && above.is_none() {
+            return None;
+        }
         let noted = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-        Some(Self { inode, born, noted })
+        Some(Self {
+            inode,
+            born,
+            noted,
+            above,
+        })
     }
 
-    /// Whether `path` still leads to the directory.
+    /// Whether `path` still leads to the directory. Where nothing was, whatever this user made is it.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
+        if self.inode == 0 {
+            let is_own = |found: Metadata| found.is_dir() && found.uid() == user();
+            return self.above == above(path) && symlink_metadata(path).map_or(true, is_own);
+        }
         let found = look(path, AtFlags::empty());
         found.is_some_and(|found| (found.inode, found.born) == (self.inode, self.born))
     }
 
     /// Whether the directory at `path` may be one that a job made in the place of this one, after it had removed this: a
     /// real directory of this user that is younger than the note, where nobody else could have put it. Whoever may rename
-    /// there could have put any directory of this user in its place. A mount hides what is below it.
+    /// there could have put any directory of this user in its place. A mount hides what is below it, and so does another
+    /// volume in the place of the one that had both.
     pub(crate) fn may_be_made_again(&self, path: &Path) -> bool {
-        let is_own =
-            |found: Metadata| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+        let is_own = |found: Metadata| found.is_dir() && found.uid() == user();
         let is_young = |Found { born, is_mount, .. }: Found| {
             !is_mount && (born.is_zero() || born + BEHIND >= self.noted)
         };
         symlink_metadata(path).is_ok_and(is_own)
             && look(path, AtFlags::SYMLINK_NOFOLLOW).is_some_and(is_young)
+            && (self.above.is_none() || self.above == above(path))
             && !others_may_rename(path)
     }
 
@@ -71,12 +90,12 @@ impl Place {
 /// Whether somebody else than this user and root may put another directory in the place of one of this user at `path`, or
 /// of one above it.
 pub(crate) fn others_may_rename(path: &Path) -> bool {
-    let own = [rustix::process::geteuid().as_raw(), 0];
+    let own = [user(), 0];
     let is_safe = |above: &Path| {
         let found = std::fs::metadata(above);
         found.is_ok_and(|found| {
             let is_sticky = found.mode() & STICKY != 0;
-            own.contains(&found.uid()) && (is_sticky || state::is_closed(&found))
+            own.contains(&found.uid()) && (is_sticky || state::is_closed(above, &found))
         })
     };
     // Where a symlink lies, and where it leads to.
@@ -87,12 +106,21 @@ pub(crate) fn others_may_rename(path: &Path) -> bool {
     !(are_safe(above) && are_safe(real.as_deref()))
 }
 
+fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// The error of a path that leads to another directory than before.
 fn other(path: &Path) -> Error {
     Error::conflict(format!(
         "{}: another directory, or a link to one, is in the place of the one that was there",
         path.display()
     ))
+}
+
+fn above(path: &Path) -> Option<(u64, Duration)> {
+    let Found { inode, born, .. } = look(path.parent()?, AtFlags::empty())?;
+    Some((inode, born))
 }
 
 /// What is at a path.
@@ -154,6 +182,29 @@ mod tests {
         place.check(&at("job")).unwrap_err();
         fs::set_permissions(base.path(), Permissions::from_mode(0o1777)).unwrap();
         place.check(&at("job")).unwrap();
+        // A list may let others in where the mode shows only a group of the user's own.
+        fs::set_permissions(base.path(), Permissions::from_mode(0o770)).unwrap();
+        place.check(&at("job")).unwrap();
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        for (tag, rights, user) in [
+            (1, 7, !0),
+            (2, 7, 65534),
+            (4, 5, !0),
+            (16, 7, !0),
+            (32, 0, !0),
+        ] {
+            let (tag, rights, user): (u16, u16, u32) = (tag, rights, user);
+            list.extend_from_slice(&tag.to_le_bytes());
+            list.extend_from_slice(&rights.to_le_bytes());
+            list.extend_from_slice(&user.to_le_bytes());
+        }
+        let name = "system.posix_acl_access";
+        rustix::fs::setxattr(base.path(), name, &list, rustix::fs::XattrFlags::empty()).unwrap();
+        place.check(&at("job")).unwrap_err();
+        rustix::fs::removexattr(base.path(), name).unwrap();
+        fs::create_dir_all(at("other/job")).unwrap();
+        fs::write(at("other/job/file"), "").unwrap();
+        place.check(&at("other/job")).unwrap_err();
         fs::remove_dir_all(at("job")).unwrap();
         fs::rename(at("away"), at("job")).unwrap();
         place.check(&at("job")).unwrap();

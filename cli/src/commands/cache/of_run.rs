@@ -116,7 +116,7 @@ impl<'c> Compiles<'c> {
     /// Begins to push the complete entries of built-in caches; `None` if nothing was compiled.
     pub(crate) fn begin(&self) -> Option<Pushing> {
         let shipped = self.all.iter().filter(|one| one.within.is_some());
-        let made = shipped.filter(|one| one.dir.is_dir());
+        let made = shipped.filter(|one| one.dir.is_dir() && one.check_place().is_ok());
         let made: Vec<_> = made
             .filter_map(|one| Some((one.profile.clone(), one.dir.clone(), one.push.clone()?)))
             .collect();
@@ -301,9 +301,13 @@ impl One {
             return Ok(0);
         };
         let left = self.unpushed(store, context);
-        if !left.is_some_and(|left| left.is_written()) || self.complete()?.is_empty() {
+        let Some(left) = left.and_then(|left| left.written()) else {
+            return Ok(0);
+        };
+        if self.complete()?.is_empty() {
             return Ok(0);
         }
+        left.check_place(None)?;
         let report = push::push(store, (&self.dir, target), &self.profile, how)?;
         if report.pushed > 0 {
             context.out.note(format_args!(
@@ -315,11 +319,22 @@ impl One {
         Ok(report.pushed)
     }
 
+    /// Checks that the directory is still the one that the command was given.
+    fn check_place(&self) -> Result<()> {
+        let unpushed = self.unpushed.borrow();
+        unpushed.as_ref().map_or(Ok(()), Unpushed::check_place)
+    }
+
     fn before(&mut self, reader: &Reader<'_>, context: &Context) -> Result<()> {
         let unpushed = self.unpushed(reader.store(), context);
         unpushed.iter().for_each(Unpushed::write);
         self.unpushed = RefCell::new(unpushed);
         let before = self.pull(reader, context);
+        // What was pulled may have made the directory.
+        self.unpushed
+            .borrow_mut()
+            .iter_mut()
+            .for_each(Unpushed::write_again);
         let ready = self.complete()?;
         if let Ok(Some(before)) = &before {
             let new = ready.keys().filter(|path| !before.contains_key(*path));
@@ -409,6 +424,7 @@ impl One {
         all: &Compiles<'_>,
         is_asked: &dyn Fn() -> bool,
     ) -> Result<push::PushReport> {
+        self.check_place()?;
         let stop = Arc::new(AtomicBool::new(false));
         let store = all.open(&stop)?;
         let (dir, profile) = (&self.dir, &self.profile);

@@ -40,10 +40,24 @@ impl Unpushed {
         Self(noted.map(|noted| noted.only_to(store)))
     }
 
-    /// Whether the entry is on the list.
-    pub(super) fn is_written(&self) -> bool {
+    /// The entry as it is on the list, if it is there.
+    pub(super) fn written(&self) -> Option<Pending> {
+        self.0.as_ref()?.written()
+    }
+
+    /// Notes which directory is there now, and writes the entry.
+    pub(super) fn write_again(&mut self) {
+        self.0 = self.0.take().map(Pending::of_what_is_there);
+        self.write();
+    }
+
+    /// Checks that the directory is still the one that was noted.
+    ///
+    /// # Errors
+    /// Conflict, if another one is in its place.
+    pub(super) fn check_place(&self) -> Result<()> {
         let noted = self.0.as_ref();
-        noted.is_some_and(|noted| noted.written().is_some())
+        noted.map_or(Ok(()), |noted| noted.check_place(None))
     }
 
     /// Writes the entry.
@@ -71,6 +85,7 @@ impl Unpushed {
         done: Result<PushReport>,
         context: &Context,
     ) -> Result<PushReport> {
+        let is_exchanged = self.check_place().is_err();
         let Some(noted) = self.0.take() else {
             return done;
         };
@@ -80,9 +95,11 @@ impl Unpushed {
         };
         let entries = complete(noted.directory(), profile);
         let noted = self.0.insert(noted.with_entries(entries));
-        let is_noted = is_left && entries > 0 && noted.write().is_ok();
+        let is_noted = (is_left && entries > 0 || is_exchanged) && noted.write().is_ok();
         if !is_noted {
             noted.remove();
+        }
+        if !is_noted || is_exchanged {
             return done;
         }
         let dir = noted.directory().display();

@@ -187,10 +187,11 @@ impl Cache {
         let url = context.store_url()?;
         let unsaved = Pending::new(config::state_dir(), &self.dir, (&url, Some(&self.name)));
         let left = unsaved.as_ref().and_then(Pending::written);
-        let has_nothing = || is_empty(&self.dir) || self.is_all_apart();
-        let is_gone = |left: &&Pending| !was_there || (!left.is_in_place() && has_nothing());
+        let is_gone = |left: &&Pending| {
+            !was_there || !left.is_in_place() && (left.is_past() || is_empty(&self.dir))
+        };
         let gone = left.as_ref().filter(is_gone);
-        if gone.is_some() {
+        if gone.is_some_and(|left| !left.is_past()) {
             context.out.warning(format_args!(
                 "warning: {}: what an earlier run left here was not saved, and is not here any more",
                 self.dir.display()
@@ -218,6 +219,8 @@ impl Cache {
         let known = || pools::of_source(&self.dir, &context.config().pool);
         self.began_empty = was_empty && !is_tree(&known(), &self.dir);
         let unsaved = unsaved.map(|unsaved| unsaved.of_job(job, &self.exclude));
+        // A tree that is made anew is another directory.
+        let unsaved = unsaved.map(|unsaved| unsaved.of_what_is_there());
         self.unsaved = unsaved.map(|unsaved| unsaved.with_empty(self.began_empty));
         self.unsaved.as_ref().map_or(Ok(()), Pending::write)
     }
@@ -257,8 +260,12 @@ impl Cache {
             self.materialize(reader, pool, false, context)?;
         }
         let mut left_out = Vec::new();
-        if is_left && !is_empty(&self.dir) && !self.is_all_apart() {
-            left.map_or(Ok(()), Pending::check_place)?;
+        let is_in_place = left.is_none_or(Pending::is_in_place);
+        if is_left && !is_empty(&self.dir) && !(is_in_place && self.is_all_apart()) {
+            left.map_or(Ok(()), |left| left.check_place(None))?;
+            if let Some(told) = left.and_then(Pending::made_again) {
+                context.out.warning(format_args!("warning: {told}"));
+            }
             // As far as known, the killed run made these files.
             let message = left.and_then(Pending::message);
             let message = message.unwrap_or_else(|| message_of(job));

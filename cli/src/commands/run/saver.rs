@@ -161,8 +161,9 @@ impl<'s> Saver<'s> {
         let mut outcome = Ok(());
         let mut looked = None;
         for (at, cache) in self.caches.iter().enumerate() {
-            if cache.is_all_apart() {
+            if cache.is_all_apart() && !self.is_exchanged(at, cache) {
                 // Its note on the list stays: no version says which ref the directory belongs to.
+                cache.unsaved.iter().for_each(Pending::write_done);
                 save::tell_apart(&cache.dir, &cache.exclude, self.context);
                 continue;
             }
