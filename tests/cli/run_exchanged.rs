@@ -269,6 +269,10 @@ fn compile_caches_of_others_are_not_pushed() {
         assert_eq!(refused.code, Some(6), "{refused}");
         let told = "another directory, or a link to one";
         assert!(refused.stderr.contains(told), "{refused}");
+        // Nor does the next run push it.
+        let warned = env.store(run(&[], "true"));
+        assert_eq!(warned.code, Some(0), "{warned}");
+        assert!(warned.stderr.contains(told), "{warned}");
         assert_eq!(env.store(["ls", "project/llama/triton"]).code, Some(3));
         fs::remove_dir_all(place).unwrap();
         fs::rename(&other, place).unwrap();

@@ -41,7 +41,7 @@ pub(crate) fn check(path: &Path) -> Result<()> {
              your home",
         ));
     }
-    if is_closed(path, &found) {
+    if is_closed(&found) {
         return Ok(());
     }
     Err(Error::denied(format!(
@@ -55,16 +55,13 @@ pub(crate) fn check(path: &Path) -> Result<()> {
     )))
 }
 
-/// Whether nobody but the owner may write to what is at `path`. A group of the number of the owner is the owner's alone, as
-/// many systems make one for each user and let it write. With an access control list, what the mode says of the group is
-/// what anybody on the list may do at most.
-pub(crate) fn is_closed(path: &Path, found: &Metadata) -> bool {
-    let is_own_group = found.uid() == found.gid() && !has_access_list(path);
-    let mask = if is_own_group { STRANGERS } else { OTHERS };
+/// Whether nobody but the owner may write. A group of the number of the owner is the owner's alone, as many systems make
+/// one for each user and let it write.
+fn is_closed(found: &Metadata) -> bool {
+    let mask = if found.uid() == found.gid() {
+        STRANGERS
+    } else {
+        OTHERS
+    };
     found.mode() & mask == 0
-}
-
-fn has_access_list(path: &Path) -> bool {
-    let none: &mut [u8] = &mut [];
-    rustix::fs::getxattr(path, "system.posix_acl_access", none).is_ok()
 }

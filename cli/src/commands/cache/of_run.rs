@@ -327,6 +327,13 @@ impl One {
 
     fn before(&mut self, reader: &Reader<'_>, context: &Context) -> Result<()> {
         let unpushed = self.unpushed(reader.store(), context);
+        let left = unpushed.as_ref().and_then(Unpushed::written);
+        let is_exchanged = left.is_some_and(|left| left.check_place(None).is_err());
+        if is_exchanged && !self.complete()?.is_empty() {
+            // That was said when what was left was to be pushed. It stays on the list, and what is there now is not pushed.
+            self.push = None;
+            return self.pull(reader, context).map(drop);
+        }
         unpushed.iter().for_each(Unpushed::write);
         self.unpushed = RefCell::new(unpushed);
         let before = self.pull(reader, context);
