@@ -262,9 +262,7 @@ fn compile_caches_of_others_are_not_pushed() {
         fs::rename(place, &other).unwrap();
         fs::create_dir_all(place.join("KEY")).unwrap();
         fs::write(place.join("KEY/__grp__add.json"), "{}").unwrap();
-        if !was_there {
-            std::os::unix::fs::chown(place, Some(65534), None).unwrap();
-        }
+        std::os::unix::fs::chown(place, Some(65534), None).unwrap();
         let refused = env.store(["save", "--pending"]);
         assert_eq!(refused.code, Some(6), "{refused}");
         let told = "another directory, or a link to one";
@@ -279,6 +277,66 @@ fn compile_caches_of_others_are_not_pushed() {
         env.ok(["save", "--pending"]);
         env.ok(["ls", "project/llama/triton:KEY"]);
     }
+}
+
+/// Programs clear their compile caches.
+#[test]
+fn a_compile_cache_that_the_command_makes_again_is_pushed() {
+    let env = environment!();
+    fs::create_dir(env.path("base")).unwrap();
+    fs::set_permissions(env.path("base"), Permissions::from_mode(0o777)).unwrap();
+    let make = |key: &str| {
+        format!(
+            "rm -rf $TRITON_CACHE_DIR; mkdir -p $TRITON_CACHE_DIR/{key}; echo '{{}}' > $TRITON_CACHE_DIR/{key}/__grp__add.json"
+        )
+    };
+    for key in ["ONE", "TWO"] {
+        let done = env.store(run(&[], &make(key)));
+        assert_eq!(done.code, Some(0), "{done}");
+        assert!(!done.stderr.contains("warning"), "{done}");
+        env.ok(["ls", &format!("project/llama/triton:{key}")]);
+    }
+}
+
+/// A link of this host leads others astray: neither is it saved, nor is anything pulled or pushed through it.
+#[test]
+fn a_link_in_the_place_of_a_compile_cache_stays_here() {
+    let env = environment!();
+    fs::create_dir(env.path("fast")).unwrap();
+    let script = "echo a > $STORE_PROJECT_CACHE_DIR/a; rm -rf $TRITON_CACHE_DIR; ln -s $PWD/fast $TRITON_CACHE_DIR; \
+                  mkdir -p fast/KEY; echo '{}' > fast/KEY/__grp__add.json";
+    for _ in 0..2 {
+        let done = env.store(run(&[], script));
+        assert_eq!(done.code, Some(0), "{done}");
+        assert!(done.stderr.contains("is a symlink"), "{done}");
+        assert_eq!(newest(&env, REF), ["a=a"]);
+        assert_eq!(env.store(["ls", "project/llama/triton"]).code, Some(3));
+    }
+}
+
+/// Whoever may write to a project can put a link into its cache that leads to what only others can read.
+#[test]
+fn nothing_is_pushed_or_pulled_through_a_link_that_came_with_the_cache() {
+    let env = environment!();
+    env.write("private/KEY/__grp__add.json", "{}");
+    fs::create_dir(env.path("planted")).unwrap();
+    std::os::unix::fs::symlink(env.path("private"), env.path("planted/triton")).unwrap();
+    env.write("planted/f", "f");
+    env.ok(["put", "planted", REF, "--keep-absolute-links"]);
+    env.write("theirs/OTHER/__grp__add.json", "{}");
+    env.ok([
+        "cache",
+        "--profile",
+        "triton",
+        "push",
+        "theirs",
+        "project/llama/triton",
+    ]);
+    let done = env.store(run(&[], "ls -d $TRITON_CACHE_DIR/KEY"));
+    assert_eq!(done.code, Some(0), "{done}");
+    assert!(done.stderr.contains("is a symlink"), "{done}");
+    assert_eq!(env.store(["ls", "project/llama/triton:KEY"]).code, Some(3));
+    assert!(!env.path("private/OTHER").exists());
 }
 
 /// What no save takes is in the place: then, too, it is another directory.

@@ -105,24 +105,24 @@ const OWN: [(&str, &str); 2] = [
 ];
 
 /// Compile caches at the paths of these variables: profile, directory below the project's cache, and globs of what the
-/// project's save leaves out. The directory of vLLM holds other files too, so only parts of it are left out.
+/// project's save leaves out, whatever is there: a link would lead others to where it leads here. The directory of vLLM holds other files too, so only parts of it are left out.
 const COMPILERS: [(&str, &str, &[&str]); 5] = [
-    ("neff", "neuron", &["/neuron/"]),
-    ("inductor", "inductor", &["/inductor/"]),
-    ("triton", "triton", &["/triton/"]),
+    ("neff", "neuron", &["/neuron"]),
+    ("inductor", "inductor", &["/inductor"]),
+    ("triton", "triton", &["/triton"]),
     (
         "vllm",
         "vllm",
         &[
-            "/vllm/torch_compile_cache/",
-            "/vllm/torch_aot_compile/",
+            "/vllm/torch_compile_cache",
+            "/vllm/torch_aot_compile",
             "/vllm/.store-cache-*/",
         ],
     ),
     (
         "neff-vllm",
         "vllm/neuron/compile_cache",
-        &["/vllm/neuron/compile_cache/"],
+        &["/vllm/neuron/compile_cache"],
     ),
 ];
 

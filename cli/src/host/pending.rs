@@ -265,7 +265,7 @@ impl Pending {
 
     /// What is to be said of a directory that was made in the place of the one that was noted.
     pub(crate) fn made_again(&self) -> Option<String> {
-        (!self.is_in_place()).then(|| {
+        (self.compiles.is_none() && !self.is_in_place()).then(|| {
             format!(
                 "{}: another directory than the one that the job was given, which is taken for one that it made again; if \
                  that one was moved away, it is not saved",
@@ -283,6 +283,10 @@ impl Pending {
         let Some(place) = self.place.filter(|_| !self.is_in_place()) else {
             return Ok(());
         };
+        // Programs remove and make their compile caches as they like, and another one may only have other entries.
+        if self.compiles.is_some() && place.may_be_own(&self.path) {
+            return Ok(());
+        }
         let now = now.map(ToString::to_string).into_iter();
         let other =
             (now.chain(self.others_in_place())).find(|name| Some(name) != self.target.as_ref());

@@ -52,8 +52,7 @@ impl Place {
     /// Whether `path` still leads to the directory. Where nothing was, whatever this user made is it.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         if self.inode == 0 {
-            let is_own = |found: Metadata| found.is_dir() && found.uid() == user();
-            return self.above == above(path) && symlink_metadata(path).map_or(true, is_own);
+            return symlink_metadata(path).is_err() || self.may_be_own(path);
         }
         let found = look(path, AtFlags::empty());
         found.is_some_and(|found| (found.inode, found.born) == (self.inode, self.born))
@@ -72,6 +71,15 @@ impl Place {
             && look(path, AtFlags::SYMLINK_NOFOLLOW).is_some_and(is_young)
             && (self.above.is_none() || self.above == above(path))
             && !others_may_rename(path)
+    }
+
+    /// Whether what is at `path` may be a compile cache that the command made: a real directory of this user in the same
+    /// directory as before, or what only this user can have put there.
+    pub(crate) fn may_be_own(&self, path: &Path) -> bool {
+        let is_own = |found: Metadata| found.is_dir() && found.uid() == user();
+        let is_mount = look(path, AtFlags::empty()).is_some_and(|found| found.is_mount);
+        let is_known = symlink_metadata(path).is_ok_and(is_own) || !others_may_rename(path);
+        path.is_dir() && !is_mount && self.above == above(path) && is_known
     }
 
     /// Checks that `path` leads to the directory, or to one that was made in its place since, and has anything.

@@ -4,6 +4,7 @@
 //! compiled, the run does not mention them.
 
 mod file_by_file;
+mod links;
 mod told;
 
 use std::cell::RefCell;
@@ -53,6 +54,10 @@ struct One {
     /// Set for built-in layouts: the ref with which earlier versions of this program saved the cache, and the path in
     /// it.
     within: Option<(RefName, PathBuf)>,
+    /// The directory of the cache that it is in.
+    cache: Option<PathBuf>,
+    /// Whether nothing is pulled or pushed.
+    is_off: bool,
     pull: Vec<RefName>,
     push: Option<(RefName, push::How)>,
     /// Entries that were complete when the command began.
@@ -86,6 +91,9 @@ impl<'c> Compiles<'c> {
                 && how.is_shipped()
             {
                 one.within = file_by_file::within(&one.dir, places, of);
+            }
+            if let Ok(one) = &mut one {
+                one.cache = links::cache_of(&one.dir, places);
             }
             Some(one.map_err(|error| error.within(format!("compile.{name}"))))
         });
@@ -245,7 +253,7 @@ impl Pushing {
 }
 
 fn warn(context: &Context, dir: &Path, error: &Error) {
-    warned(context, dir, &failure::one_line(error));
+    warned(context, dir, &failure::advised(error));
 }
 
 fn warned(context: &Context, dir: &Path, told: &str) {
@@ -273,6 +281,8 @@ impl One {
             profile: Profile::load(name)?,
             dir,
             within: None,
+            cache: None,
+            is_off: false,
             pull: pull.map(|name| name_of(&name)).collect::<Result<_>>()?,
             push: target.map(|target| (target, public)),
             ready: BTreeSet::new(),
@@ -307,6 +317,7 @@ impl One {
         if self.complete()?.is_empty() {
             return Ok(0);
         }
+        links::check(self.cache.as_deref(), &self.dir)?;
         left.check_place(None)?;
         let report = push::push(store, (&self.dir, target), &self.profile, how)?;
         if report.pushed > 0 {
@@ -321,21 +332,26 @@ impl One {
 
     /// Checks that the directory is still the one that the command was given.
     fn check_place(&self) -> Result<()> {
+        links::check(self.cache.as_deref(), &self.dir)?;
         let unpushed = self.unpushed.borrow();
         unpushed.as_ref().map_or(Ok(()), Unpushed::check_place)
     }
 
     fn before(&mut self, reader: &Reader<'_>, context: &Context) -> Result<()> {
+        if let Err(error) = links::check(self.cache.as_deref(), &self.dir) {
+            self.is_off = true;
+            return Err(error);
+        }
         let unpushed = self.unpushed(reader.store(), context);
         let left = unpushed.as_ref().and_then(Unpushed::written);
         let is_exchanged = left.is_some_and(|left| left.check_place(None).is_err());
         if is_exchanged && !self.complete()?.is_empty() {
             // That was said when what was left was to be pushed. It stays on the list, and what is there now is not pushed.
             self.push = None;
-            return self.pull(reader, context).map(drop);
+        } else {
+            unpushed.iter().for_each(Unpushed::write);
+            self.unpushed = RefCell::new(unpushed);
         }
-        unpushed.iter().for_each(Unpushed::write);
-        self.unpushed = RefCell::new(unpushed);
         let before = self.pull(reader, context);
         // What was pulled may have made the directory.
         self.unpushed
@@ -380,6 +396,9 @@ impl One {
 
     fn after(&self, all: &Compiles<'_>, is_asked: &dyn Fn() -> bool) -> Result<()> {
         let context = all.context;
+        if self.is_off {
+            return Ok(());
+        }
         let found = of_dir::read(&self.dir, &self.profile)?;
         let is_elsewhere = |path: &Path, is_dir: bool| all.is_elsewhere(&self.dir, path, is_dir);
         let no_entry = stray::of_dir(&self.dir, &self.profile, &is_elsewhere)?;
