@@ -75,9 +75,27 @@ impl Mount {
             if losetup.status.success() && losetup.stdout.is_empty() {
                 return;
             }
+            self.unmount_elsewhere();
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
         panic!("{}: somebody keeps it mounted", self.path().display());
+    }
+
+    /// Unmounts it in the mount namespaces that were made while it was mounted. Their processes may live for long.
+    fn unmount_elsewhere(&self) {
+        let path = self.path().display().to_string();
+        for process in std::fs::read_dir("/proc").unwrap().flatten() {
+            let mounts = std::fs::read_to_string(process.path().join("mountinfo"));
+            if mounts.is_ok_and(|mounts| mounts.contains(&path)) {
+                let namespace = format!("--mount={}", process.path().join("ns/mnt").display());
+                // The process may have ended meanwhile.
+                drop(
+                    Command::new("nsenter")
+                        .args([&namespace, "umount", &path])
+                        .output(),
+                );
+            }
+        }
     }
 
     /// Changes the options while it is mounted.
