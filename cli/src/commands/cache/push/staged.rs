@@ -1,7 +1,7 @@
 //! What is pushed, as a tree of its own: links to the files of a compile cache, and repaired texts.
 
 use std::ffi::OsStr;
-use std::fs::{File, TryLockError};
+use std::fs::{File, Permissions, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -39,6 +39,8 @@ impl Staged {
         remove_left(&above, SystemTime::now());
         let dir = tempfile::Builder::new()
             .prefix(PREFIX)
+            // The links name paths of this user, and the texts are copies.
+            .permissions(Permissions::from_mode(0o700))
             .tempdir_in(&above)
             .map_err(|source| Error::io("make a directory in", &above, source))?;
         let failed = |source| Error::io("stage in", dir.path(), source);
@@ -191,6 +193,21 @@ fn is_free(dir: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stage_is_closed_to_others() {
+        let profile = Profile::load("triton").unwrap();
+        let staged = Staged::new(Path::new("/nowhere"), Entries::new(), &profile).unwrap();
+        let mode = staged
+            .tree
+            .parent()
+            .unwrap()
+            .metadata()
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
 
     #[test]
     fn what_a_killed_push_left_goes_and_what_lives_stays() {
