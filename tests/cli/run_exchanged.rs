@@ -44,11 +44,7 @@ fn what_comes_to_the_place_of_an_unsaved_cache_is_not_saved() {
     let env = environment!();
     env.write("private/secret", "s");
     let place = env.path("base/project");
-    let killed = env.store(run(
-        &[],
-        "echo m > $STORE_PROJECT_CACHE_DIR/m; kill -9 $PPID",
-    ));
-    assert_ne!(killed.code, Some(0), "{killed}");
+    killed(&env);
     fs::rename(&place, env.path("away")).unwrap();
     std::os::unix::fs::symlink(env.path("private"), &place).unwrap();
     for (words, code) in [(vec!["save", "--pending"], 6), (run(&[], "true"), 5)] {
@@ -81,16 +77,26 @@ fn a_cache_that_was_removed_is_only_replaced_by_a_directory_of_the_command() {
     assert_eq!(newest(&env, REF), ["b=b"]);
 }
 
-/// A first run that is killed when it has left `m`. Others may rename in the directory above its cache.
-fn killed_in_a_group() -> TestEnvironment {
-    let env = environment!();
+/// Makes a base in which others may rename.
+fn open_base(env: &TestEnvironment) {
     fs::create_dir(env.path("base")).unwrap();
     fs::set_permissions(env.path("base"), Permissions::from_mode(0o777)).unwrap();
+}
+
+/// A run that leaves `m` and is killed.
+fn killed(env: &TestEnvironment) {
     let killed = env.store(run(
         &[],
         "echo m > $STORE_PROJECT_CACHE_DIR/m; kill -9 $PPID",
     ));
     assert_ne!(killed.code, Some(0), "{killed}");
+}
+
+/// A first run that is killed when it has left `m`. Others may rename in the directory above its cache.
+fn killed_in_a_group() -> TestEnvironment {
+    let env = environment!();
+    open_base(&env);
+    killed(&env);
     env
 }
 
@@ -117,8 +123,7 @@ fn what_others_can_move_to_the_place_of_an_unsaved_cache_is_not_saved() {
 #[test]
 fn what_a_command_makes_again_where_others_may_rename_is_saved_by_hand() {
     let env = environment!();
-    fs::create_dir(env.path("base")).unwrap();
-    fs::set_permissions(env.path("base"), Permissions::from_mode(0o777)).unwrap();
+    open_base(&env);
     let script = "D=$STORE_PROJECT_CACHE_DIR; rm -rf $D; mkdir $D; echo b > $D/b";
     let refused = env.store(run(&[], script));
     assert_eq!(refused.code, Some(5), "{refused}");
@@ -145,8 +150,7 @@ fn a_killed_run_with_a_version_is_saved_where_others_may_rename() {
         .enumerate()
     {
         fs::remove_dir_all(env.path("base")).unwrap();
-        fs::create_dir(env.path("base")).unwrap();
-        fs::set_permissions(env.path("base"), Permissions::from_mode(0o777)).unwrap();
+        open_base(&env);
         let script = format!("echo m > $STORE_PROJECT_CACHE_DIR/m{number}; kill -9 $PPID");
         let killed = env.store(run(&[], &script));
         assert_ne!(killed.code, Some(0), "{killed}");
@@ -162,11 +166,7 @@ fn a_killed_run_with_a_version_is_saved_where_others_may_rename() {
 fn the_cache_of_another_project_in_the_place_is_not_saved_to_the_first_one() {
     for script in ["true", "kill -9 $PPID"] {
         let env = environment!();
-        let killed = env.store(run(
-            &[],
-            "echo m > $STORE_PROJECT_CACHE_DIR/m; kill -9 $PPID",
-        ));
-        assert_ne!(killed.code, Some(0), "{killed}");
+        killed(&env);
         fs::rename(env.path("base/project"), env.path("base/away")).unwrap();
         let script = format!("echo u > $STORE_PROJECT_CACHE_DIR/u; {script}");
         env.store([
@@ -208,11 +208,7 @@ fn work_is_not_forgotten_for_an_empty_directory_in_its_place() {
 #[test]
 fn what_is_mounted_over_an_unsaved_cache_is_not_saved() {
     let env = environment!();
-    let killed = env.store(run(
-        &[],
-        "echo m > $STORE_PROJECT_CACHE_DIR/m; kill -9 $PPID",
-    ));
-    assert_ne!(killed.code, Some(0), "{killed}");
+    killed(&env);
     let mounts = "mount -t tmpfs tmpfs base/project && touch base/project/x";
     let save = env.command(["save", "--pending"]);
     let refused: Finished = with_mounts(mounts, &save).output().unwrap().into();
@@ -245,8 +241,7 @@ fn compile_caches_of_others_are_not_pushed() {
                   echo $TRITON_CACHE_DIR";
     for was_there in [false, true] {
         let env = environment!();
-        fs::create_dir(env.path("base")).unwrap();
-        fs::set_permissions(env.path("base"), Permissions::from_mode(0o777)).unwrap();
+        open_base(&env);
         let killed = env.store(run(&[], &format!("{script}; kill -9 $PPID")));
         assert_ne!(killed.code, Some(0), "{killed}");
         let place = String::from_utf8(killed.stdout.clone()).unwrap();
@@ -283,8 +278,7 @@ fn compile_caches_of_others_are_not_pushed() {
 #[test]
 fn a_compile_cache_that_the_command_makes_again_is_pushed() {
     let env = environment!();
-    fs::create_dir(env.path("base")).unwrap();
-    fs::set_permissions(env.path("base"), Permissions::from_mode(0o777)).unwrap();
+    open_base(&env);
     let make = |key: &str| {
         format!(
             "rm -rf $TRITON_CACHE_DIR; mkdir -p $TRITON_CACHE_DIR/{key}; echo '{{}}' > $TRITON_CACHE_DIR/{key}/__grp__add.json"
@@ -344,8 +338,7 @@ fn nothing_is_pushed_or_pulled_through_a_link_that_came_with_the_cache() {
 fn a_directory_with_nothing_but_what_is_left_out_hides_no_work() {
     let make = "mkdir -p base/project/triton";
     let env = environment!();
-    fs::create_dir(env.path("base")).unwrap();
-    fs::set_permissions(env.path("base"), Permissions::from_mode(0o777)).unwrap();
+    open_base(&env);
     let script = format!("echo m > $STORE_PROJECT_CACHE_DIR/m; mv base/project base/away; {make}");
     let refused = env.store(run(&[], &script));
     assert_eq!(refused.code, Some(5), "{refused}");
@@ -363,8 +356,7 @@ fn a_directory_with_nothing_but_what_is_left_out_hides_no_work() {
 #[test]
 fn compile_caches_of_an_exchanged_project_are_not_pushed() {
     let env = environment!();
-    fs::create_dir(env.path("base")).unwrap();
-    fs::set_permissions(env.path("base"), Permissions::from_mode(0o777)).unwrap();
+    open_base(&env);
     let script = "mkdir -p $TRITON_CACHE_DIR/KEY; mv base/project base/away; \
                   mkdir -p $TRITON_CACHE_DIR/KEY; echo '{}' > $TRITON_CACHE_DIR/KEY/__grp__add.json; \
                   chown -R 65534 base/project";

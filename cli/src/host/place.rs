@@ -63,11 +63,10 @@ impl Place {
     /// there could have put any directory of this user in its place. A mount hides what is below it, and so does another
     /// volume in the place of the one that had both.
     pub(crate) fn may_be_made_again(&self, path: &Path) -> bool {
-        let is_own = |found: Metadata| found.is_dir() && found.uid() == user();
         let is_young = |Found { born, is_mount, .. }: Found| {
             !is_mount && (born.is_zero() || born + BEHIND >= self.noted)
         };
-        symlink_metadata(path).is_ok_and(is_own)
+        is_own_directory(path)
             && look(path, AtFlags::SYMLINK_NOFOLLOW).is_some_and(is_young)
             && (self.above.is_none() || self.above == above(path))
             && !others_may_rename(path)
@@ -76,9 +75,8 @@ impl Place {
     /// Whether what is at `path` may be a compile cache that the command made: a real directory of this user in the same
     /// directory as before, or what only this user can have put there.
     pub(crate) fn may_be_own(&self, path: &Path) -> bool {
-        let is_own = |found: Metadata| found.is_dir() && found.uid() == user();
         let is_mount = look(path, AtFlags::empty()).is_some_and(|found| found.is_mount);
-        let is_known = symlink_metadata(path).is_ok_and(is_own) || !others_may_rename(path);
+        let is_known = is_own_directory(path) || !others_may_rename(path);
         path.is_dir() && !is_mount && self.above == above(path) && is_known
     }
 
@@ -112,6 +110,12 @@ fn others_may_rename(path: &Path) -> bool {
     let real = above.and_then(|above| above.canonicalize().ok());
     let are_safe = |above: Option<&Path>| above.is_some_and(|above| above.ancestors().all(is_safe));
     !(are_safe(above) && are_safe(real.as_deref()))
+}
+
+/// Whether a real directory of this user is at `path`.
+fn is_own_directory(path: &Path) -> bool {
+    let is_own = |found: Metadata| found.is_dir() && found.uid() == user();
+    symlink_metadata(path).is_ok_and(is_own)
 }
 
 fn user() -> u32 {

@@ -1,5 +1,6 @@
 //! Directories that another user may have planted at a path that the caller uses.
 
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -39,22 +40,33 @@ pub(crate) fn check(path: &Path) -> Result<()> {
 pub(crate) fn check_links(root: &Path, path: &Path) -> Result<()> {
     let own = rustix::process::geteuid().as_raw();
     let owner = std::fs::metadata(root).map_or(own, |found| found.uid());
+    let is_strange = |found: &Metadata| ![own, 0, owner].contains(&found.uid());
+    match link_below(root, path, is_strange) {
+        None => Ok(()),
+        Some((at, found)) => Err(Error::denied(format!(
+            "{}: is a symlink of user {}",
+            at.display(),
+            found.uid()
+        ))
+        .hint("it may lead to what only you may read: look at it, and remove it")),
+    }
+}
+
+/// The first symlink of this kind on the way from the directory `root` to `path` below it, or there.
+pub(crate) fn link_below(
+    root: &Path,
+    path: &Path,
+    is_it: impl Fn(&Metadata) -> bool,
+) -> Option<(PathBuf, Metadata)> {
     let mut at = root.to_owned();
     for name in path {
         at.push(name);
-        let Ok(found) = std::fs::symlink_metadata(&at) else {
-            return Ok(());
-        };
-        if found.is_symlink() && ![own, 0, owner].contains(&found.uid()) {
-            return Err(Error::denied(format!(
-                "{}: is a symlink of user {}",
-                at.display(),
-                found.uid()
-            ))
-            .hint("it may lead to what only you may read: look at it, and remove it"));
+        let found = std::fs::symlink_metadata(&at).ok()?;
+        if found.is_symlink() && is_it(&found) {
+            return Some((at, found));
         }
     }
-    Ok(())
+    None
 }
 
 fn planted(at: PathBuf, user: u32) -> Error {

@@ -352,12 +352,12 @@ impl One {
             unpushed.iter().for_each(Unpushed::write);
             self.unpushed = RefCell::new(unpushed);
         }
+        let was_there = self.dir.exists();
         let before = self.pull(reader, context);
-        // What was pulled may have made the directory.
-        self.unpushed
-            .borrow_mut()
-            .iter_mut()
-            .for_each(Unpushed::write_again);
+        if !was_there && self.dir.exists() {
+            let mut unpushed = self.unpushed.borrow_mut();
+            unpushed.iter_mut().for_each(Unpushed::write_again);
+        }
         let ready = self.complete()?;
         if let Ok(Some(before)) = &before {
             let new = ready.keys().filter(|path| !before.contains_key(*path));

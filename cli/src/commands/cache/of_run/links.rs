@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use store::{Error, Result};
 
 use crate::config::layouts::Places;
+use crate::host::planted;
 
 /// The directory of the cache of the run that `dir` is in.
 pub(super) fn cache_of(dir: &Path, places: &Places) -> Option<PathBuf> {
@@ -20,19 +21,14 @@ pub(super) fn cache_of(dir: &Path, places: &Places) -> Option<PathBuf> {
 /// # Errors
 /// Conflict, naming the symlink.
 pub(super) fn check(cache: Option<&Path>, dir: &Path) -> Result<()> {
-    let Some(below) = cache.and_then(|cache| dir.strip_prefix(cache).ok()) else {
-        return Ok(());
-    };
-    let mut at = cache.unwrap_or(dir).to_owned();
-    for name in below {
-        at.push(name);
-        if at.is_symlink() {
-            return Err(Error::conflict(format!(
-                "{}: is a symlink, which may have come with the cache: nothing is pulled or pushed through it",
-                at.display()
-            ))
-            .hint("remove it, and take it out of the ref with `store rm REF:PATH` if it came with that"));
-        }
+    let below = cache.and_then(|cache| Some((cache, dir.strip_prefix(cache).ok()?)));
+    let found = below.and_then(|(cache, below)| planted::link_below(cache, below, |_| true));
+    match found {
+        None => Ok(()),
+        Some((at, _)) => Err(Error::conflict(format!(
+            "{}: is a symlink, which may have come with the cache: nothing is pulled or pushed through it",
+            at.display()
+        ))
+        .hint("remove it, and take it out of the ref with `store rm REF:PATH` if it came with that")),
     }
-    Ok(())
 }
