@@ -140,6 +140,47 @@ fn what_a_command_makes_again_where_others_may_rename_is_saved_by_hand() {
     assert!(!none.contains("another directory"), "{none}");
 }
 
+/// What was in the removed directory is removed by the save, as with files that a command removes one by one. What others
+/// saved meanwhile stays.
+#[test]
+fn what_a_command_makes_again_is_of_the_version_that_it_was_given() {
+    let env = environment!();
+    env.ok(run(
+        &[],
+        "echo a > $STORE_PROJECT_CACHE_DIR/a; echo b > $STORE_PROJECT_CACHE_DIR/b",
+    ));
+    env.write("others/c", "c");
+    let program = env.command([""; 0]);
+    let again = format!(
+        "{} save {} {REF} --base 0 >&2; D=$STORE_PROJECT_CACHE_DIR; rm -rf $D; mkdir $D; echo a > $D/a",
+        program.get_program().display(),
+        env.path("others").display(),
+    );
+    let saved = env.store(run(&[], &again));
+    assert_eq!(saved.code, Some(0), "{saved}");
+    assert_eq!(newest(&env, REF), ["a=a", "c=c"]);
+
+    // The store is away when the run ends.
+    let (store, away) = (env.path("home/.local/share/store"), env.path("away"));
+    let script = format!(
+        "mv {} {}; D=$STORE_PROJECT_CACHE_DIR; rm -rf $D; mkdir $D; echo d > $D/d",
+        store.display(),
+        away.display()
+    );
+    let kept = env.store(run(&[], &script));
+    assert_eq!(kept.code, Some(1), "{kept}");
+    fs::rename(&away, &store).unwrap();
+    let saved = env.store(["save", "--pending"]);
+    assert_eq!(saved.code, Some(0), "{saved}");
+    assert!(!saved.stderr.contains("warning"), "{saved}");
+    assert_eq!(newest(&env, REF), ["d=d"]);
+    env.ok(run(
+        &[],
+        "rm $STORE_PROJECT_CACHE_DIR/d; echo e > $STORE_PROJECT_CACHE_DIR/e",
+    ));
+    assert_eq!(newest(&env, REF), ["e=e"]);
+}
+
 /// A tree of a version is made beside its place, and is another directory than the empty one before.
 #[test]
 fn a_killed_run_with_a_version_is_saved_where_others_may_rename() {

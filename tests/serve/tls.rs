@@ -161,11 +161,16 @@ fn a_client_that_never_agrees_is_given_up() {
         let is_late = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
         assert!(!ended.as_ref().is_err_and(is_late), "{ended:?}");
     }
-    let (metrics, _) = get(&env, server.address(), "/metrics");
-    assert!(
-        metrics.contains("store_serve_failed_handshakes_total 2\n"),
-        "{metrics}"
-    );
+    // They are counted once their streams are closed.
+    let began = Instant::now();
+    loop {
+        let (metrics, _) = get(&env, server.address(), "/metrics");
+        if metrics.contains("store_serve_failed_handshakes_total 2\n") {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{metrics}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]

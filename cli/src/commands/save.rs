@@ -326,10 +326,10 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
     }
     let mut request = request(dir, target.clone(), &how);
     request.pools = pools;
-    let began_empty = left.and_then(|left| Some(left.written()?.began_empty()));
-    if how.base.is_none() && began_empty == Some(true) {
+    let base = left.and_then(|left| left.written()?.base());
+    if let Some(base) = base.filter(|_| how.base.is_none()) {
         // The same ancestor as in the save of the run.
-        request.onto = Onto::Merge(Ancestor::KnownOrNothing);
+        request.onto = Onto::Merge(Ancestor::KnownOr(base));
     }
     let watch = Watch::new(&context.global);
     let done = put_or_nothing(&store, &request, &watch, None).map_err(unknown)?;
@@ -387,11 +387,12 @@ pub(crate) fn put_or_nothing(
     }
 }
 
-/// The request for a cache of `store run`. It needs no ancestor if the directory began empty.
+/// The request for a cache of `store run`. `base` is the version that the directory is of if this host knows nothing of
+/// it; 0: of nothing.
 pub(crate) fn of_run(
     dir: &Path,
     target: &RefName,
-    (exclude, began_empty): (&[String], bool),
+    (exclude, base): (&[String], Option<u64>),
     message: String,
     context: &Context,
 ) -> PutRequest {
@@ -401,8 +402,8 @@ pub(crate) fn of_run(
         ..How::default()
     };
     let mut request = request(dir, target.clone(), &how);
-    if began_empty {
-        request.onto = Onto::Merge(Ancestor::KnownOrNothing);
+    if let Some(base) = base {
+        request.onto = Onto::Merge(Ancestor::KnownOr(base));
     }
     request.may_leave_out_all = true;
     request.pools = pools::of_source(dir, &context.config().pool);

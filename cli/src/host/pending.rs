@@ -60,6 +60,9 @@ pub(crate) struct Pending {
     /// Whether the directory was empty before that job, so that all of it is the job's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     began_empty: bool,
+    /// Otherwise the version that it is of, if this host knows nothing of it: the job removed the one that it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base: Option<u64>,
     /// Globs of the files that a save of that job leaves out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     exclude: Vec<String>,
@@ -124,6 +127,7 @@ impl Pending {
             id: None,
             job: None,
             began_empty: false,
+            base: None,
             exclude: Vec::new(),
             target: target.map(ToString::to_string),
             place: Place::of(&path),
@@ -190,16 +194,20 @@ impl Pending {
         self
     }
 
-    /// Sets whether the directory was empty before the job.
+    /// Sets the version that the directory is of, if this host knows nothing of it; 0: of nothing.
     #[must_use]
-    pub(crate) fn with_empty(mut self, began_empty: bool) -> Self {
-        self.began_empty = began_empty;
+    pub(crate) fn with_base(mut self, base: Option<u64>) -> Self {
+        self.began_empty = base == Some(0);
+        self.base = base.filter(|_| !self.began_empty);
         self
     }
 
-    /// Whether the directory was empty before the job.
-    pub(crate) fn began_empty(&self) -> bool {
-        self.began_empty
+    /// The version that the directory is of, if this host knows nothing of it; 0: of nothing.
+    pub(crate) fn base(&self) -> Option<u64> {
+        match self.began_empty {
+            true => Some(0),
+            false => self.base,
+        }
     }
 
     /// Sets the number of complete entries.

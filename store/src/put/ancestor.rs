@@ -41,15 +41,14 @@ pub(super) fn base(
     let mark = marked(&request.pools, root);
     let made = mark.as_ref().map(|(_, mark)| Made::from(mark));
     let base = match ancestor {
-        Ancestor::Version(0) => Base::default(),
         Ancestor::Version(number) => {
-            let mark = mark.as_ref().map(|(_, mark)| mark);
+            let mark = mark.as_ref().map(|(_, mark)| mark).filter(|_| number > 0);
             if let Some(mark) = mark.filter(|mark| is_of(mark, reader.store(), request)) {
                 check_has_all(mark)?;
             }
             of_version(state, request, number)?
         }
-        Ancestor::Known | Ancestor::KnownOrNothing => {
+        Ancestor::Known | Ancestor::KnownOr(_) => {
             let pool = mark.as_ref().map(|(pool, _)| *pool);
             let notes = reader.store().notes(pool, root);
             let last = match &notes {
@@ -96,10 +95,12 @@ pub(super) fn base(
                 }
                 _ if state.version(&request.target, None).is_err() => Base::default(),
                 // A directory that holds the name of a record was made by a pool, which is not known here any more.
-                _ if ancestor == Ancestor::KnownOrNothing && stamped(root).is_none() => {
-                    Base::default()
-                }
-                _ => return Err(unknown(request)),
+                _ => match ancestor {
+                    Ancestor::KnownOr(number) if stamped(root).is_none() => {
+                        of_version(state, request, number)?
+                    }
+                    _ => return Err(unknown(request)),
+                },
             }
         }
     };
@@ -332,7 +333,11 @@ fn unknown(request: &PutRequest) -> Error {
     .hint(Remedy::NameBase)
 }
 
+/// The version with this number; nothing, if it is 0.
 fn of_version(state: &State, request: &PutRequest, number: u64) -> Result<Base> {
+    if number == 0 {
+        return Ok(Base::default());
+    }
     let (_, version) = state.version(&request.target, Some(number))?;
     match version.root {
         Root::Tree { content, .. } => Ok(Base {

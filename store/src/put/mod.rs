@@ -101,8 +101,8 @@ pub type Entries = BTreeMap<Vec<u8>, Option<Content>>;
 pub enum Ancestor {
     /// What this host knows of it: its last save, or how it was materialized.
     Known,
-    /// The same, or nothing if the host knows nothing.
-    KnownOrNothing,
+    /// The same, or this version of the ref if the host knows nothing; 0: nothing.
+    KnownOr(u64),
     /// This version of the ref; 0: nothing.
     Version(u64),
 }
@@ -376,7 +376,7 @@ fn attempt(
     store.check_writable(&view.state)?;
     store.check_packs_there(&view.state)?;
     let unknown = match request.onto {
-        Onto::Merge(Ancestor::Known | Ancestor::KnownOrNothing) => unknown_paths(store, request)?,
+        Onto::Merge(Ancestor::Known | Ancestor::KnownOr(_)) => unknown_paths(store, request)?,
         _ => Vec::new(),
     };
     let known = request.without(&unknown)?;

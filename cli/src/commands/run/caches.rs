@@ -43,8 +43,11 @@ pub(super) struct Cache {
     was_noted: bool,
     /// The store that the cache came from and is saved to.
     store: Option<StoreId>,
-    /// Whether all that is in the directory is the job's.
-    began_empty: bool,
+    /// The version that the directory is of, if this host knows nothing of it; 0: of nothing, so that all of it is the
+    /// job's.
+    base: Option<u64>,
+    /// The version that was made in the directory for the command, if that left nothing of others there.
+    given: Option<u64>,
 }
 
 impl Cache {
@@ -57,7 +60,8 @@ impl Cache {
             unsaved: None,
             was_noted: false,
             store: None,
-            began_empty: false,
+            base: None,
+            given: None,
         }
     }
 
@@ -66,9 +70,14 @@ impl Cache {
         self.store.map_or(Ok(()), |began| check_same(began, store))
     }
 
-    /// Whether the directory was empty when this run, or the one whose unsaved files are in it, began.
-    pub(super) fn began_empty(&self) -> bool {
-        self.began_empty
+    /// The version that the directory is of, if this host knows nothing of it; 0: of nothing.
+    pub(super) fn base(&self) -> Option<u64> {
+        self.base
+    }
+
+    /// The version that the command was given, all of it and nothing else.
+    pub(super) fn given(&self) -> Option<u64> {
+        self.given
     }
 
     /// Takes the cache, whose command was not started, off the list of unsaved directories, unless it was on it before.
@@ -202,8 +211,8 @@ impl Cache {
         let id = reader.store().format().id;
         self.store = Some(id);
         let unsaved = unsaved.map(|unsaved| unsaved.only_to(Some(id.to_string())));
-        let was_empty = left.map_or(is_empty(&self.dir), Pending::began_empty);
-        self.began_empty = was_empty;
+        let of_nothing = is_empty(&self.dir).then_some(0);
+        self.base = left.map_or(of_nothing, Pending::base);
         match self.make(reader, pool, (left, job), context) {
             Err(error) if !self.is_needed => {
                 // The directory stays as it is: nothing may replace unsaved files.
@@ -217,11 +226,11 @@ impl Cache {
         self.check_saves(reader.store(), context)?;
         // Once a version is in the directory, what it lacks may be a deletion of the job.
         let known = || pools::of_source(&self.dir, &context.config().pool);
-        self.began_empty = was_empty && !is_tree(&known(), &self.dir);
+        self.base = self.base.filter(|_| !is_tree(&known(), &self.dir));
         let unsaved = unsaved.map(|unsaved| unsaved.of_job(job, &self.exclude));
         // A tree that is made anew is another directory.
         let unsaved = unsaved.map(|unsaved| unsaved.of_what_is_there());
-        self.unsaved = unsaved.map(|unsaved| unsaved.with_empty(self.began_empty));
+        self.unsaved = unsaved.map(|unsaved| unsaved.with_base(self.base));
         self.unsaved.as_ref().map_or(Ok(()), Pending::write)
     }
 
@@ -239,7 +248,7 @@ impl Cache {
     }
 
     fn make(
-        &self,
+        &mut self,
         reader: &mut Reader<'_>,
         pool: &PoolArgs,
         (left, job): (Option<&Pending>, &str),
@@ -281,7 +290,7 @@ impl Cache {
         } else if self.is_here(reader) {
             // Saved files are in the version, so it may replace files that a job changed or deleted. Files that the
             // save left out stay.
-            self.materialize(reader, pool, takes_over, context)?;
+            self.given = self.materialize(reader, pool, takes_over, context)?;
         }
         Ok(())
     }
@@ -382,13 +391,14 @@ impl Cache {
         }
     }
 
+    /// Makes the newest version in the directory. Returns its number, if the directory has nothing else.
     fn materialize(
         &self,
         reader: &Reader<'_>,
         pool: &PoolArgs,
         takes_over: bool,
         context: &Context,
-    ) -> Result<()> {
+    ) -> Result<Option<u64>> {
         let spec = RefSpec {
             name: self.name.clone(),
             version: None,
@@ -428,7 +438,7 @@ impl Cache {
             human::counted(done.files, "file"),
             human::bytes(done.bytes)
         ));
-        Ok(())
+        Ok(Some(done.version).filter(|_| done.conflicts == 0))
     }
 }
 

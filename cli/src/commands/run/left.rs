@@ -22,7 +22,7 @@ impl Cache {
         let request = save::of_run(
             &self.dir,
             &self.name,
-            (&self.exclude, self.began_empty()),
+            (&self.exclude, self.base()),
             message,
             context,
         );

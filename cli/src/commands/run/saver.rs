@@ -113,12 +113,12 @@ impl<'s> Saver<'s> {
         self.compiles.keep_noted();
     }
 
-    fn request(&self, cache: &Cache) -> PutRequest {
+    fn request(&self, at: usize, cache: &Cache) -> PutRequest {
         let message = message_of(self.job);
         save::of_run(
             &cache.dir,
             &cache.name,
-            (&cache.exclude, cache.began_empty()),
+            (&cache.exclude, self.base(at, cache)),
             message,
             self.context,
         )
@@ -140,7 +140,7 @@ impl<'s> Saver<'s> {
             }
         };
         cache.check_store(&store)?;
-        let request = self.request(cache);
+        let request = self.request(at, cache);
         let for_next = Arc::clone(&stop);
         let work = move || {
             let view = view.map_or_else(|| store.view(), Ok)?;
@@ -201,6 +201,15 @@ impl<'s> Saver<'s> {
         (cache.dir.canonicalize().ok().as_ref() != Some(&place)).then_some(place)
     }
 
+    /// What the directory is of, if this host knows nothing of it: one that the command made in the place of its own has
+    /// nothing of the version that was there.
+    fn base(&self, at: usize, cache: &Cache) -> Option<u64> {
+        match self.is_removed(at) {
+            true => cache.given().or(cache.base()),
+            false => cache.base(),
+        }
+    }
+
     /// Whether the directory that the command was given is gone.
     fn is_removed(&self, at: usize) -> bool {
         let followed = self.followed.get(at).and_then(Option::as_ref);
@@ -258,7 +267,13 @@ impl<'s> Saver<'s> {
             ));
         }
         if is_there {
-            return not_saved(error, cache);
+            let base = self.base(at, cache);
+            let made_again = cache.unsaved.clone().filter(|_| self.is_removed(at));
+            if let Some(unsaved) = made_again {
+                // If this fails, the next save asks for the version.
+                drop(unsaved.of_what_is_there().with_base(base).write());
+            }
+            return not_saved(error, cache, base);
         }
         let error = error.within(format!("{name}: not saved"));
         if let Some(unsaved) = &cache.unsaved {
@@ -373,7 +388,7 @@ impl Rhythm<'_> {
     }
 }
 
-fn not_saved(error: Error, cache: &Cache) -> Error {
+fn not_saved(error: Error, cache: &Cache, base: Option<u64>) -> Error {
     let (dir, name) = (cache.dir.display(), &cache.name);
     let error = error.within(format!("{name}: not saved"));
     let when = match error.kind() {
@@ -383,7 +398,8 @@ fn not_saved(error: Error, cache: &Cache) -> Error {
     let again = match &cache.unsaved {
         Some(_) => format!("`store save --pending` saves it{when}, and so does the next run there"),
         None => {
-            let base = if cache.began_empty() { " --base 0" } else { "" };
+            let base = base.map(|base| format!(" --base {base}"));
+            let base = base.unwrap_or_default();
             let (dir, name) = (names::quoted_path(&cache.dir), names::quoted(name));
             format!(
                 "`store save {dir} {name}{base}` saves it{when}; nothing here remembers it, since neither XDG_STATE_HOME nor \
