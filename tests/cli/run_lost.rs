@@ -77,7 +77,7 @@ fn a_base_that_began_empty_is_not_merged_from_before_its_pool() {
     for damage in [
         "rm -rf pool",
         "rm -f pool/trees/*",
-        "for mark in pool/trees/*; do printf x | dd of=$mark bs=1 seek=20 conv=notrunc; done",
+        "for mark in pool/trees/*; do printf '|' | dd of=$mark bs=1 seek=20 conv=notrunc; done",
     ] {
         let env = environment!();
         env.ok(run(

@@ -21,6 +21,7 @@ use crate::config;
 use crate::context::{Context, pools};
 use crate::host::apart;
 use crate::host::pending::Pending;
+use crate::host::place::Held;
 use crate::ui::progress::Watch;
 use crate::ui::{failure, human, names, remedy};
 
@@ -107,6 +108,10 @@ pub(crate) struct How {
     /// What the run leaves out that left the directory unsaved.
     #[arg(skip)]
     apart: Vec<String>,
+
+    /// Device and inode of the directory on the list, whatever comes to its path.
+    #[arg(skip)]
+    identity: Option<(u64, u64)>,
 }
 
 impl How {
@@ -255,13 +260,7 @@ fn pending(how: &How, context: &Context) -> Result<()> {
             let pools = pools::of_source(noted.directory(), &context.config().pool);
             store::saved_to(store, &pools, noted.directory()).ok()
         });
-        let is_for_it = is_for_it.and_then(|()| noted.check_place(now.as_ref()));
-        let outcome = is_for_it.and_then(|()| {
-            if let Some(told) = noted.made_again() {
-                context.out.warning(format_args!("warning: {told}"));
-            }
-            settle(noted, how, context)
-        });
+        let outcome = is_for_it.and_then(|()| settle(noted, now.as_ref(), how, context));
         failed.extend(outcome.err().map(|error| failure::advised(&error)));
     }
     match failed.is_empty() {
@@ -275,18 +274,22 @@ fn pending(how: &How, context: &Context) -> Result<()> {
     }
 }
 
-/// Saves or pushes an entry of the list.
-fn settle(noted: Pending, how: &How, context: &Context) -> Result<()> {
+/// Saves or pushes an entry of the list, whose directory belongs to the ref `now`.
+fn settle(noted: Pending, now: Option<&RefName>, how: &How, context: &Context) -> Result<()> {
     if let Some(compiles) = noted.compiles().cloned() {
+        noted.check_place()?;
         return unpushed::push(noted, &compiles, how.dry_run, context);
     }
+    let held = noted.hold(now)?;
+    if let Some(told) = noted.made_again() {
+        context.out.warning(format_args!("warning: {told}"));
+    }
+    let how = How {
+        identity: held.identity(),
+        ..how.of(&noted)
+    };
     let target = noted.target().map(|name| names::name(OsStr::new(name)));
-    save(
-        noted.directory(),
-        target.transpose()?,
-        &how.of(&noted),
-        context,
-    )
+    save(noted.directory(), target.transpose()?, &how, context)
 }
 
 /// If nothing is known of a directory because a pool cannot be used, says so instead of asking for what the pool knows.
@@ -393,12 +396,13 @@ pub(crate) fn of_run(
     dir: &Path,
     target: &RefName,
     (exclude, base): (&[String], Option<u64>),
-    message: String,
+    (held, message): (&Held, String),
     context: &Context,
 ) -> PutRequest {
     let how = How {
         exclude: exclude.to_vec(),
         message,
+        identity: held.identity(),
         ..How::default()
     };
     let mut request = request(dir, target.clone(), &how);
@@ -454,6 +458,7 @@ pub(crate) fn tell_of_left(
 fn request(dir: &Path, target: RefName, how: &How) -> PutRequest {
     let known = how.base.map_or(Ancestor::Known, Ancestor::Version);
     let mut request = PutRequest::save(dir, target);
+    request.identity = how.identity;
     request.onto = Onto::Merge(known);
     request.exclude = [&how.exclude[..], &how.apart].concat();
     // What somebody names on the command line may be mistyped; what a layout leaves out may be all there is.

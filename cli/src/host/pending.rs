@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use store::{Error, RefName, Result, Store};
 
-use crate::host::place::Place;
+use crate::host::place::{self, Held, Place};
 use crate::host::state;
 use crate::ui::names::{quoted, quoted_path, save_by_hand};
 
@@ -194,6 +194,13 @@ impl Pending {
         self
     }
 
+    /// Sets that the directory is this one.
+    #[must_use]
+    pub(crate) fn of_place(mut self, place: Option<Place>) -> Self {
+        self.place = place;
+        self
+    }
+
     /// Sets the version that the directory is of, if this host knows nothing of it; 0: of nothing.
     #[must_use]
     pub(crate) fn with_base(mut self, base: Option<u64>) -> Self {
@@ -282,24 +289,43 @@ impl Pending {
         })
     }
 
-    /// Checks that the directory is the one that was noted: who may write above it may have put another one there. One
-    /// that is there by now and belongs to the ref `now` is of another job.
+    /// Checks that the directory of a push is the one that was noted. Programs remove and make their compile caches as
+    /// they like, and another one of this user may only have other entries.
     ///
     /// # Errors
     /// Conflict, if it is not.
-    pub(crate) fn check_place(&self, now: Option<&RefName>) -> Result<()> {
-        let Some(place) = self.place.filter(|_| !self.is_in_place()) else {
+    pub(crate) fn check_place(&self) -> Result<()> {
+        let may_be = |place: Place| place.is_at(&self.path) || place.may_be_own(&self.path);
+        match self.place.is_none_or(may_be) {
+            true => Ok(()),
+            false => Err(place::other(&self.path).hint(self.how_to_go_on())),
+        }
+    }
+
+    /// Holds the directory of a save, if it is the one that was noted: who may write above it may have put another one
+    /// there. One that is there by now and belongs to the ref `now` is of another job.
+    ///
+    /// # Errors
+    /// Conflict, if it is not.
+    pub(crate) fn hold(&self, now: Option<&RefName>) -> Result<Held> {
+        let held = Held::open(&self.path)?;
+        self.check_held(&held, now)?;
+        Ok(held)
+    }
+
+    /// Checks the same of the directory that is held.
+    ///
+    /// # Errors
+    /// Conflict, if it is not.
+    pub(crate) fn check_held(&self, held: &Held, now: Option<&RefName>) -> Result<()> {
+        let Some(place) = self.place.filter(|place| !place.is(held)) else {
             return Ok(());
         };
-        // Programs remove and make their compile caches as they like, and another one may only have other entries.
-        if self.compiles.is_some() && place.may_be_own(&self.path) {
-            return Ok(());
-        }
         let now = now.map(ToString::to_string).into_iter();
         let other =
             (now.chain(self.others_in_place())).find(|name| Some(name) != self.target.as_ref());
         let checked = match other {
-            None => place.check(&self.path),
+            None => place.check(held, &self.path),
             Some(name) => Err(Error::conflict(format!(
                 "{}: is of {name} by now, and another directory was to be saved to {}",
                 self.path.display(),

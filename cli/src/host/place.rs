@@ -1,12 +1,13 @@
 //! Which directory a path led to when something was noted of it: by the time that it is saved, whoever may write to the
 //! directory above can have put another one in its place, or a link to one.
 
-use std::fs::{Metadata, symlink_metadata};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::fs::{File, Metadata, symlink_metadata};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, OFlags, StatxAttributes, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
 use store::{Error, Result};
 
@@ -31,7 +32,81 @@ pub(crate) struct Place {
     above: Option<(u64, Duration)>,
 }
 
+/// A directory that is held open, whatever comes to its path: no other one gets its inode meanwhile.
+#[derive(Debug)]
+pub(crate) struct Held(File);
+
+impl Held {
+    /// Holds the directory that `path` leads to.
+    ///
+    /// # Errors
+    /// As from a file system.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let mut options = File::options();
+        options.read(true).custom_flags(flags.bits().cast_signed());
+        let opened = options.open(path);
+        opened
+            .map(Self)
+            .map_err(|source| Error::io("open", path, source))
+    }
+
+    /// Holds the same directory once more.
+    ///
+    /// # Errors
+    /// If the process has no descriptor left.
+    pub(crate) fn again(&self, path: &Path) -> Result<Self> {
+        let again = self.0.try_clone();
+        again
+            .map(Self)
+            .map_err(|source| Error::io("open", path, source))
+    }
+
+    /// Its device and inode.
+    pub(crate) fn identity(&self) -> Option<(u64, u64)> {
+        let found = self.0.metadata().ok()?;
+        Some((found.dev(), found.ino()))
+    }
+
+    /// Whether `path` leads to it.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        let found = path.metadata().ok();
+        let found = found.map(|found| (found.dev(), found.ino()));
+        found.is_some() && found == self.identity()
+    }
+
+    /// Whether it is nowhere any more.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.0.metadata().map_or(true, |own| own.nlink() == 0)
+    }
+
+    /// Where it is now; none, if it was removed.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        let path = std::fs::read_link(self.link()).ok()?;
+        self.is_at(&path).then_some(path)
+    }
+
+    /// Whether nothing is in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        std::fs::read_dir(self.link()).is_ok_and(|mut names| names.next().is_none())
+    }
+
+    fn link(&self) -> String {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd())
+    }
+}
+
 impl Place {
+    /// The directory that is held, which was at `path`.
+    pub(crate) fn of_held(held: &Held, path: &Path) -> Option<Self> {
+        let found = look_at(&held.0, Path::new(""), AtFlags::EMPTY_PATH)?;
+        Some(Self {
+            inode: found.inode,
+            born: found.born,
+            ..Self::of(path)?
+        })
+    }
+
     /// The directory that `path` leads to now, or that may be made there; none, if there is none above either.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let found = look(path, AtFlags::empty());
@@ -49,6 +124,22 @@ impl Place {
         })
     }
 
+    /// Whether this is the directory that is held.
+    pub(crate) fn is(&self, held: &Held) -> bool {
+        let found = look_at(&held.0, Path::new(""), AtFlags::EMPTY_PATH);
+        found.is_some_and(|found| (found.inode, found.born) == (self.inode, self.born))
+    }
+
+    /// Whether the directory that is held, which `path` leads to, may be one that a job made in the place of this one.
+    pub(crate) fn may_be_made_again_as(&self, held: &Held, path: &Path) -> bool {
+        // Below a path without symlinks in which nobody else may rename, the directory stays the same.
+        let above = path.parent().and_then(|above| above.canonicalize().ok());
+        let real = above.zip(path.file_name());
+        let real = real.map(|(above, name)| above.join(name));
+        !others_may_rename(path)
+            && real.is_some_and(|real| self.may_be_made_again(&real) && held.is_at(&real))
+    }
+
     /// Whether `path` still leads to the directory. Where nothing was, whatever this user made is it.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         if self.inode == 0 {
@@ -62,7 +153,7 @@ impl Place {
     /// real directory of this user that is younger than the note, where nobody else could have put it. Whoever may rename
     /// there could have put any directory of this user in its place. A mount hides what is below it, and so does another
     /// volume in the place of the one that had both.
-    pub(crate) fn may_be_made_again(&self, path: &Path) -> bool {
+    fn may_be_made_again(&self, path: &Path) -> bool {
         let is_young = |Found { born, is_mount, .. }: Found| {
             !is_mount && (born.is_zero() || born + BEHIND >= self.noted)
         };
@@ -80,13 +171,13 @@ impl Place {
         path.is_dir() && !is_mount && self.above == above(path) && is_known
     }
 
-    /// Checks that `path` leads to the directory, or to one that was made in its place since, and has anything.
+    /// Checks that the directory that is held, which `path` leads to, is this one, or one that was made in its place
+    /// since, and has anything.
     ///
     /// # Errors
-    /// Conflict, if another one is there.
-    pub(crate) fn check(&self, path: &Path) -> Result<()> {
-        let has_any = || std::fs::read_dir(path).is_ok_and(|mut found| found.next().is_some());
-        match self.is_at(path) || self.may_be_made_again(path) && has_any() {
+    /// Conflict, if it is another one.
+    pub(crate) fn check(&self, held: &Held, path: &Path) -> Result<()> {
+        match self.is(held) || !held.is_empty() && self.may_be_made_again_as(held, path) {
             true => Ok(()),
             false => Err(other(path)),
         }
@@ -123,7 +214,7 @@ fn user() -> u32 {
 }
 
 /// The error of a path that leads to another directory than before.
-fn other(path: &Path) -> Error {
+pub(super) fn other(path: &Path) -> Error {
     Error::conflict(format!(
         "{}: another directory, or a link to one, is in the place of the one that was there",
         path.display()
@@ -144,8 +235,12 @@ struct Found {
 }
 
 fn look(path: &Path, flags: AtFlags) -> Option<Found> {
+    look_at(CWD, path, flags)
+}
+
+fn look_at(dir: impl AsFd, path: &Path, flags: AtFlags) -> Option<Found> {
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
-    let found = statx(CWD, path, flags, wanted).ok()?;
+    let found = statx(dir, path, flags, wanted).ok()?;
     let has_birth = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
     let secs = u64::try_from(found.stx_btime.tv_sec).unwrap_or_default();
     let born = Duration::new(secs, found.stx_btime.tv_nsec);
@@ -171,39 +266,39 @@ mod tests {
         std::thread::sleep(BEHIND + Duration::from_millis(100));
         fs::create_dir(at("job")).unwrap();
         let place = Place::of(&at("job")).unwrap();
-        place.check(&at("job")).unwrap();
+        let check = |path: &Path| place.check(&Held::open(path).unwrap(), path);
+        check(&at("job")).unwrap();
 
         // An older one, and a link even to itself.
         fs::rename(at("job"), at("away")).unwrap();
         fs::rename(at("old"), at("job")).unwrap();
-        place.check(&at("job")).unwrap_err();
+        check(&at("job")).unwrap_err();
         fs::remove_dir(at("job")).unwrap();
         fs::create_dir(at("private")).unwrap();
         std::os::unix::fs::symlink(at("private"), at("job")).unwrap();
-        place.check(&at("job")).unwrap_err();
+        check(&at("job")).unwrap_err();
         fs::remove_file(at("job")).unwrap();
-        place.check(&at("job")).unwrap_err();
 
         // One that was made in its place.
         fs::create_dir(at("job")).unwrap();
-        place.check(&at("job")).unwrap_err();
+        check(&at("job")).unwrap_err();
         fs::write(at("job/file"), "").unwrap();
-        place.check(&at("job")).unwrap();
+        check(&at("job")).unwrap();
         // Where others may rename, it may be any that they found.
         fs::set_permissions(base.path(), Permissions::from_mode(0o777)).unwrap();
-        place.check(&at("job")).unwrap_err();
+        check(&at("job")).unwrap_err();
         fs::set_permissions(base.path(), Permissions::from_mode(0o1777)).unwrap();
-        place.check(&at("job")).unwrap();
+        check(&at("job")).unwrap();
         // A group may have the number of the user and be another one.
         fs::set_permissions(base.path(), Permissions::from_mode(0o770)).unwrap();
-        place.check(&at("job")).unwrap_err();
+        check(&at("job")).unwrap_err();
         fs::set_permissions(base.path(), Permissions::from_mode(0o755)).unwrap();
-        place.check(&at("job")).unwrap();
+        check(&at("job")).unwrap();
         fs::create_dir_all(at("other/job")).unwrap();
         fs::write(at("other/job/file"), "").unwrap();
-        place.check(&at("other/job")).unwrap_err();
+        check(&at("other/job")).unwrap_err();
         fs::remove_dir_all(at("job")).unwrap();
         fs::rename(at("away"), at("job")).unwrap();
-        place.check(&at("job")).unwrap();
+        check(&at("job")).unwrap();
     }
 }

@@ -118,6 +118,15 @@ impl From<&Mark> for Made {
     }
 }
 
+/// The error of a directory that is not at its path any more.
+pub(crate) fn exchanged(path: &Path) -> Error {
+    Error::conflict(format!(
+        "{}: is not the directory that it was: another one was put in its place",
+        path.display()
+    ))
+    .hint("nothing was stored: see who may rename in the directory above it")
+}
+
 /// The notes of one directory.
 #[derive(Clone)]
 pub(crate) struct Notes<'p> {
@@ -129,6 +138,8 @@ pub(crate) struct Notes<'p> {
     /// What the names of the files begin with.
     name: String,
     root: PathBuf,
+    /// Device and inode of the directory that is meant, whatever is at its path.
+    meant: Option<(u64, u64)>,
 }
 
 /// A list in progress of what a directory is.
@@ -151,7 +162,28 @@ impl<'p> Notes<'p> {
             pool,
             name: named(root.as_os_str().as_bytes()),
             root: root.to_owned(),
+            meant: None,
         })
+    }
+
+    /// Restricts them to the directory with this device and inode, if one is given.
+    #[must_use]
+    pub(crate) fn of_meant(mut self, identity: Option<(u64, u64)>) -> Self {
+        self.meant = identity;
+        self
+    }
+
+    /// The inode of the directory.
+    ///
+    /// # Errors
+    /// Conflict, if another one is in its place.
+    fn inode(&self) -> Result<Inode> {
+        let found = Inode::of(CWD, self.root.as_os_str().as_bytes());
+        let found = found.map_err(|errno| Error::io("look at", &self.root, errno.into()))?;
+        match found.may_be(self.meant) {
+            true => Ok(found),
+            false => Err(exchanged(&self.root)),
+        }
     }
 
     /// The notes of the same directory for one ref: it may be saved to several.
@@ -241,7 +273,7 @@ impl<'p> Notes<'p> {
     /// The note in a file, if it is about the same inode; none inside, if there is one that cannot be read.
     fn read_file(&self, end: &str) -> Option<Option<Note>> {
         use std::io::Read;
-        let inode = Inode::of(CWD, self.root.as_os_str().as_bytes()).ok()?;
+        let inode = self.inode().ok()?;
         let read = |dir| {
             let mut bytes = Vec::new();
             let file = open_regular(&dir, &self.file(end))?;

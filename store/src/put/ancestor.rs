@@ -38,7 +38,7 @@ pub(super) fn base(
 ) -> Result<Base> {
     let root = &super::scan::resolved(&request.source)?;
     let state = &reader.view().state;
-    let mark = marked(&request.pools, root);
+    let mark = marked_of(request, root);
     let made = mark.as_ref().map(|(_, mark)| Made::from(mark));
     let base = match ancestor {
         Ancestor::Version(number) => {
@@ -51,6 +51,7 @@ pub(super) fn base(
         Ancestor::Known | Ancestor::KnownOr(_) => {
             let pool = mark.as_ref().map(|(pool, _)| *pool);
             let notes = reader.store().notes(pool, root);
+            let notes = notes.map(|notes| notes.of_meant(request.identity));
             let last = match &notes {
                 Some(notes) => notes.last(state, &request.target)?,
                 None => Last::default(),
@@ -131,18 +132,20 @@ pub(super) fn is_behind(store: &Store, request: &PutRequest, view: &View) -> Res
 
 /// What this host knows of saves of the source, which is at the canonical path `root`.
 pub(super) fn notes<'r>(store: &Store, request: &'r PutRequest, root: &Path) -> Option<Notes<'r>> {
-    let pool = marked(&request.pools, root).map(|(pool, _)| pool);
-    store.notes(pool, root)
+    let pool = marked_of(request, root).map(|(pool, _)| pool);
+    let notes = store.notes(pool, root);
+    notes.map(|notes| notes.of_meant(request.identity))
 }
 
 /// The version that the source is of, and what of it is in the source, if this host knows that it was made from its ref or
 /// saved to it.
 pub(super) fn known(store: &Store, request: &PutRequest, state: &State) -> Option<Known> {
     let root = super::scan::resolved(&request.source).ok()?;
-    let marked = marked(&request.pools, &root);
+    let marked = marked_of(request, &root);
     let mark = marked.as_ref().map(|(_, mark)| mark);
     let made = mark.map(Made::from);
     let notes = store.notes(marked.as_ref().map(|(pool, _)| *pool), &root);
+    let notes = notes.map(|notes| notes.of_meant(request.identity));
     let last = notes.and_then(|notes| notes.last(state, &request.target).ok());
     let note = last
         .and_then(|last| last.note)
@@ -169,14 +172,14 @@ pub(super) fn was_saved(store: &Store, request: &PutRequest) -> bool {
 /// Conflict, when the source is a mix of versions.
 pub(super) fn check_whole(request: &PutRequest) -> Result<()> {
     let root = super::scan::resolved(&request.source).ok();
-    let mark = root.and_then(|root| marked(&request.pools, &root).map(|(_, mark)| mark));
+    let mark = root.and_then(|root| marked_of(request, &root).map(|(_, mark)| mark));
     mark.map_or(Ok(()), |mark| check_settled(&mark))
 }
 
 /// The mark of the source, if the source was made from the ref that it is put to.
 pub(super) fn made(store: &Store, request: &PutRequest) -> Option<Made> {
     let root = super::scan::resolved(&request.source).ok()?;
-    let (_, mark) = marked(&request.pools, &root)?;
+    let (_, mark) = marked_of(request, &root)?;
     is_of(&mark, store, request).then(|| Made::from(&mark))
 }
 
@@ -186,7 +189,7 @@ pub(super) fn note_saved(store: &Store, request: &PutRequest, made: Option<&Made
     let Ok(root) = super::scan::resolved(&request.source) else {
         return;
     };
-    if let Some((pool, mark)) = marked(&request.pools, &root)
+    if let Some((pool, mark)) = marked_of(request, &root)
         && is_of(&mark, store, request)
         && made == Some(&Made::from(&mark))
     {
@@ -201,7 +204,7 @@ pub(super) fn note_saved(store: &Store, request: &PutRequest, made: Option<&Made
 /// When the record cannot be read.
 pub(super) fn unknown_paths(store: &Store, request: &PutRequest) -> Result<Vec<Vec<u8>>> {
     let root = super::scan::resolved(&request.source)?;
-    let marked = marked(&request.pools, &root).filter(|(_, mark)| is_of(mark, store, request));
+    let marked = marked_of(request, &root).filter(|(_, mark)| is_of(mark, store, request));
     let Some((pool, mark)) = marked.filter(|(_, mark)| mark.kept != Some(false)) else {
         return Ok(Vec::new());
     };
@@ -276,6 +279,12 @@ pub fn check_saves(store: &Store, pools: &[std::sync::Arc<Pool>], dir: &Path) ->
     let pool = marked(pools, &root).map(|(pool, _)| pool);
     let notes = store.notes(pool, &root);
     notes.map_or(Ok(()), |notes| notes.check())
+}
+
+/// The mark of the source, if it is for the directory that the request means.
+fn marked_of<'r>(request: &'r PutRequest, root: &Path) -> Option<(&'r Pool, Mark)> {
+    let marked = marked(&request.pools, root);
+    marked.filter(|(_, mark)| mark.inode.may_be(request.identity))
 }
 
 fn marked<'p>(pools: &'p [std::sync::Arc<Pool>], root: &Path) -> Option<(&'p Pool, Mark)> {

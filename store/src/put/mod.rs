@@ -44,11 +44,13 @@ mod tracks;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use rustix::fs::{self, Mode, OFlags};
 
 use crate::error::{Error, Result};
 use crate::format::{Content, Extra, Id, Keep, RefName};
@@ -328,6 +330,16 @@ pub fn put_after(
         let message = format!("the message holds what looks like {kind}; nothing was put");
         return Err(Error::denied(message).hint("everybody can read it: say it without"));
     }
+    let held = match request.onto {
+        Onto::Merge(_) => held(&request.source),
+        _ => None,
+    };
+    let request = &PutRequest {
+        identity: request
+            .identity
+            .or(held.as_ref().map(|(_, identity)| *identity)),
+        ..request.clone()
+    };
     let _turn = match request.onto {
         Onto::Merge(_) => {
             let turn = turn(store, request)?;
@@ -363,6 +375,15 @@ pub fn put_after(
         request.target
     ))
     .hint(Remedy::LongerMinAgeThanPut))
+}
+
+/// Holds the directory at `source` open, with its device and inode: what is known of a directory and what is read of it
+/// must be of the same one, and no other one gets its inode meanwhile. None, if there is no directory.
+fn held(source: &Path) -> Option<(OwnedFd, (u64, u64))> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = fs::open(source, flags, Mode::empty()).ok()?;
+    let found = fs::fstat(&dir).ok()?;
+    Some((dir, (found.st_dev, found.st_ino)))
 }
 
 /// Makes one pass over the source; `None` if a collector took chunks that the pass relied on.

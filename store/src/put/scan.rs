@@ -24,6 +24,7 @@ use super::ties::Ties;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Content;
 use crate::host::rooms::is_proof;
+use crate::host::saved::exchanged;
 use crate::host::stat_cache::{StatCache, StatCacheReader, StatCacheWriter};
 use crate::host::walk::{FileWalk, Item, Stat, WalkOptions, walk};
 use crate::profile::{Admitted, AdmittedFile, Follow, Profile, Secrets};
@@ -488,11 +489,7 @@ fn lost() -> Error {
 /// Checks that the walk is over the directory that the request means, whatever is at its path.
 fn of_request(walk: FileWalk, request: &PutRequest) -> Result<FileWalk> {
     match request.identity {
-        Some(meant) if walk.identity() != Some(meant) => Err(Error::conflict(format!(
-            "{}: is not the directory that it was: another one was put in its place",
-            request.source.display()
-        ))
-        .hint("nothing was stored: see who may rename in the directory above it")),
+        Some(meant) if walk.identity() != Some(meant) => Err(exchanged(&request.source)),
         _ => Ok(walk),
     }
 }

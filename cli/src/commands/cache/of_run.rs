@@ -318,7 +318,7 @@ impl One {
             return Ok(0);
         }
         links::check(self.cache.as_deref(), &self.dir)?;
-        left.check_place(None)?;
+        left.check_place()?;
         let report = push::push(store, (&self.dir, target), &self.profile, how)?;
         if report.pushed > 0 {
             context.out.note(format_args!(
@@ -344,7 +344,7 @@ impl One {
         }
         let unpushed = self.unpushed(reader.store(), context);
         let left = unpushed.as_ref().and_then(Unpushed::written);
-        let is_exchanged = left.is_some_and(|left| left.check_place(None).is_err());
+        let is_exchanged = left.is_some_and(|left| left.check_place().is_err());
         if is_exchanged && !self.complete()?.is_empty() {
             // That was said when what was left was to be pushed. It stays on the list, and what is there now is not pushed.
             self.push = None;

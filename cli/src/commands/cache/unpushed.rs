@@ -57,7 +57,7 @@ impl Unpushed {
     /// Conflict, if another one is in its place.
     pub(super) fn check_place(&self) -> Result<()> {
         let noted = self.0.as_ref();
-        noted.map_or(Ok(()), |noted| noted.check_place(None))
+        noted.map_or(Ok(()), |noted| noted.check_place())
     }
 
     /// Writes the entry.

@@ -5,29 +5,25 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use store::replicate::{
-    Delete, Forgetful, RefStatus, ReplicateRequest, Selection, Versions, replicate,
-};
 use store::{
-    Error, ErrorKind, MaterializeRequest, Pool, Reader, RefName, RefSpec, Remedy, Result, Root,
-    Store, StoreId, Unwatched, materialize_from,
+    Error, MaterializeRequest, Pool, Reader, RefName, RefSpec, Remedy, Result, Store, StoreId,
+    Unwatched, materialize_from,
 };
 
 use super::advice::{not_made, not_started};
 use super::kept;
-use super::lies::{is_empty, is_of_no_version, is_tree};
+use super::lies::{inode_of_tree, is_empty, is_of_no_version, is_tree};
+use super::moved::Followed;
 use crate::commands::materialize;
 use crate::config;
+use crate::context::Context;
 use crate::context::jobs::check_same;
 use crate::context::pools::{self, PoolArgs};
-use crate::context::{Context, elsewhere};
 use crate::host::apart;
 use crate::host::pending::{self, Pending, message_of};
+use crate::host::place::Held;
 use crate::host::planted;
 use crate::ui::{failure, human, names, remedy};
-
-/// The value of `--fallback` that copies nothing.
-pub(super) const EMPTY: &str = "empty";
 
 /// A cache and its directory.
 pub(super) struct Cache {
@@ -41,6 +37,10 @@ pub(super) struct Cache {
     pub(super) unsaved: Option<Pending>,
     /// Whether an earlier run had left a note there.
     was_noted: bool,
+    /// The inode number of the tree that was made.
+    tree: Option<u64>,
+    /// The directory that the command is given.
+    followed: Option<Followed>,
     /// The store that the cache came from and is saved to.
     store: Option<StoreId>,
     /// The version that the directory is of, if this host knows nothing of it; 0: of nothing, so that all of it is the
@@ -59,6 +59,8 @@ impl Cache {
             exclude,
             unsaved: None,
             was_noted: false,
+            tree: None,
+            followed: None,
             store: None,
             base: None,
             given: None,
@@ -75,6 +77,11 @@ impl Cache {
         self.base
     }
 
+    /// The directory that the command is given, once it is prepared.
+    pub(super) fn followed(&self) -> Option<&Followed> {
+        self.followed.as_ref()
+    }
+
     /// The version that the command was given, all of it and nothing else.
     pub(super) fn given(&self) -> Option<u64> {
         self.given
@@ -89,83 +96,6 @@ impl Cache {
 
     pub(super) fn is_here(&self, reader: &Reader<'_>) -> bool {
         is_here(&self.name, reader)
-    }
-
-    /// Makes sure that the store has the cache, copying it from the fallback, or that the cache may begin empty.
-    pub(super) fn bring_here<'s>(
-        &self,
-        reader: &mut Reader<'s>,
-        (is_required, fallback): (bool, &str),
-        context: &Context,
-    ) -> Result<()> {
-        if let Ok((number, version)) = reader.view().state.version(&self.name, None) {
-            return match version.root {
-                Root::Tree { .. } => Ok(()),
-                Root::File { .. } => {
-                    let name = &self.name;
-                    let error = format!("{name}@{number}: is a file, and a cache is a directory");
-                    Err(Error::conflict(error).hint(format!(
-                        "the command was not started: `store history {}` shows who put it, and `store rm {}` \
-                         makes the version before it the newest again",
-                        names::quoted(name),
-                        names::quoted(&format!("{name}@{number}"))
-                    )))
-                }
-            };
-        }
-        let store = reader.store();
-        if is_required {
-            let error = Error::not_found(format!(
-                "{}: is not in this store, and --require-local is given",
-                self.name
-            ));
-            return Err(error.hint(elsewhere::where_it_is(&self.name, context)));
-        }
-        if fallback == EMPTY {
-            return Ok(());
-        }
-        let away = |error: Error| {
-            error.within(fallback).hint(
-                "the command was not started: bring that cluster back, or begin without it with --fallback empty",
-            )
-        };
-        let from = context.open_named(fallback, None).map_err(away)?;
-        let state = from.readable_state();
-        state
-            .and_then(|state| elsewhere::check_log(&from, state.number))
-            .map_err(away)?;
-        let request = request(vec![self.name.clone()]);
-        let done = match replicate(&from, store, &request, &Forgetful, &Unwatched) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                self.note_missing(fallback, context);
-                return Ok(());
-            }
-            done => done?,
-        };
-        if let Some(stopped) = done.stopped {
-            return Err(stopped);
-        }
-        for one in done.refs {
-            match one.status {
-                RefStatus::Failed(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(error);
-                }
-                RefStatus::Failed(_) => self.note_missing(fallback, context),
-                _ => context.out.note(format_args!(
-                    "note: {} was brought from {fallback}",
-                    self.name
-                )),
-            }
-        }
-        *reader = newest(store)?;
-        Ok(())
-    }
-
-    fn note_missing(&self, fallback: &str, context: &Context) {
-        let name = &self.name;
-        context.out.note(format_args!(
-            "note: {fallback} does not have {name} either: it begins empty, and the first save makes it here"
-        ));
     }
 
     /// Prints a note if the ref was removed: files left in the directory will bring it back.
@@ -193,6 +123,7 @@ impl Cache {
     ) -> Result<()> {
         let was_there = self.dir.exists();
         self.make_dir()?;
+        let held = Held::open(&self.dir)?;
         let url = context.store_url()?;
         let unsaved = Pending::new(config::state_dir(), &self.dir, (&url, Some(&self.name)));
         let left = unsaved.as_ref().and_then(Pending::written);
@@ -211,9 +142,9 @@ impl Cache {
         let id = reader.store().format().id;
         self.store = Some(id);
         let unsaved = unsaved.map(|unsaved| unsaved.only_to(Some(id.to_string())));
-        let of_nothing = is_empty(&self.dir).then_some(0);
+        let of_nothing = held.is_empty().then_some(0);
         self.base = left.map_or(of_nothing, Pending::base);
-        match self.make(reader, pool, (left, job), context) {
+        match self.make(reader, pool, (left, &held, job), context) {
             Err(error) if !self.is_needed => {
                 // The directory stays as it is: nothing may replace unsaved files.
                 let told = failure::one_line(&error);
@@ -225,13 +156,29 @@ impl Cache {
         }
         self.check_saves(reader.store(), context)?;
         // Once a version is in the directory, what it lacks may be a deletion of the job.
-        let known = || pools::of_source(&self.dir, &context.config().pool);
-        self.base = self.base.filter(|_| !is_tree(&known(), &self.dir));
+        let known = pools::of_source(&self.dir, &context.config().pool);
+        self.base = self.base.filter(|_| !is_tree(&known, &self.dir));
+        let followed = Followed::new(self.hold_made(held)?, &self.dir);
         let unsaved = unsaved.map(|unsaved| unsaved.of_job(job, &self.exclude));
-        // A tree that is made anew is another directory.
-        let unsaved = unsaved.map(|unsaved| unsaved.of_what_is_there());
+        let unsaved = unsaved.map(|unsaved| unsaved.of_place(followed.noted()));
+        self.followed = Some(followed);
         self.unsaved = unsaved.map(|unsaved| unsaved.with_base(self.base));
         self.unsaved.as_ref().map_or(Ok(()), Pending::write)
+    }
+
+    /// Holds the tree that was made, which may be another directory than the one `before`; without a tree, that one.
+    fn hold_made(&self, before: Held) -> Result<Held> {
+        let Some(tree) = self.tree else {
+            return Ok(before);
+        };
+        let held = Held::open(&self.dir)?;
+        match held.identity() {
+            Some((_, inode)) if inode == tree => Ok(held),
+            _ => Err(not_started(Error::conflict(format!(
+                "{}: another directory came to its place meanwhile: see who may rename in the directory above it",
+                self.dir.display()
+            )))),
+        }
     }
 
     fn make_dir(&self) -> Result<()> {
@@ -251,7 +198,7 @@ impl Cache {
         &mut self,
         reader: &mut Reader<'_>,
         pool: &PoolArgs,
-        (left, job): (Option<&Pending>, &str),
+        (left, held, job): (Option<&Pending>, &Held, &str),
         context: &Context,
     ) -> Result<()> {
         let store = reader.store();
@@ -267,18 +214,19 @@ impl Cache {
             // The killed run had not finished an update, and only a tree of one version can be saved. Files of the job
             // stay.
             self.materialize(reader, pool, false, context)?;
+            self.given = None;
         }
         let mut left_out = Vec::new();
         let is_in_place = left.is_none_or(Pending::is_in_place);
         if is_left && !is_empty(&self.dir) && !(is_in_place && self.is_all_apart()) {
-            left.map_or(Ok(()), |left| left.check_place(None))?;
+            left.map_or(Ok(()), |left| left.check_held(held, None))?;
             if let Some(told) = left.and_then(Pending::made_again) {
                 context.out.warning(format_args!("warning: {told}"));
             }
             // As far as known, the killed run made these files.
             let message = left.and_then(Pending::message);
             let message = message.unwrap_or_else(|| message_of(job));
-            left_out = self.save_what_was_left(store, message, context)?;
+            left_out = self.save_what_was_left(store, (held, message), context)?;
             *reader = newest(store)?;
         }
         let takes_over = is_left && (left_out.is_empty() || !is_tree(&known, &self.dir));
@@ -290,7 +238,7 @@ impl Cache {
         } else if self.is_here(reader) {
             // Saved files are in the version, so it may replace files that a job changed or deleted. Files that the
             // save left out stay.
-            self.given = self.materialize(reader, pool, takes_over, context)?;
+            self.materialize(reader, pool, takes_over, context)?;
         }
         Ok(())
     }
@@ -391,14 +339,14 @@ impl Cache {
         }
     }
 
-    /// Makes the newest version in the directory. Returns its number, if the directory has nothing else.
+    /// Makes the newest version in the directory.
     fn materialize(
-        &self,
+        &mut self,
         reader: &Reader<'_>,
         pool: &PoolArgs,
         takes_over: bool,
         context: &Context,
-    ) -> Result<Option<u64>> {
+    ) -> Result<()> {
         let spec = RefSpec {
             name: self.name.clone(),
             version: None,
@@ -438,7 +386,9 @@ impl Cache {
             human::counted(done.files, "file"),
             human::bytes(done.bytes)
         ));
-        Ok(Some(done.version).filter(|_| done.conflicts == 0))
+        self.given = Some(done.version).filter(|_| done.conflicts == 0);
+        self.tree = inode_of_tree(&pool, &self.dir);
+        Ok(())
     }
 }
 
@@ -448,43 +398,6 @@ pub(super) fn newest(store: &Store) -> Result<Reader<'_>> {
     Ok(Reader::at(store, store.view_of(store.state()?)?))
 }
 
-fn is_here(name: &RefName, reader: &Reader<'_>) -> bool {
+pub(super) fn is_here(name: &RefName, reader: &Reader<'_>) -> bool {
     reader.view().state.version(name, None).is_ok()
-}
-
-fn request(names: Vec<RefName>) -> ReplicateRequest {
-    ReplicateRequest {
-        what: names.into_iter().map(Selection::Ref).collect(),
-        versions: Versions::default(),
-        delete: Delete::Nothing,
-        older_fails: false,
-        verify: false,
-        bytes_per_second: None,
-        dry_run: false,
-    }
-}
-
-/// Copies missing compile caches from the fallback. Refs that are missing there are skipped.
-pub(super) fn bring_compiles<'s>(
-    names: &[RefName],
-    reader: &mut Reader<'s>,
-    fallback: &str,
-    context: &Context,
-) -> Result<()> {
-    let from = context.open_named(fallback, None)?;
-    let theirs = from.readable_state()?;
-    let missing = names.iter().filter(|name| !is_here(name, reader));
-    let missing = missing.filter(|name| theirs.version(name, None).is_ok());
-    let missing: Vec<RefName> = missing.cloned().collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let store = reader.store();
-    let done = replicate(&from, store, &request(missing), &Forgetful, &Unwatched)?;
-    *reader = newest(store)?;
-    let failed = done.refs.into_iter().find_map(|one| match one.status {
-        RefStatus::Failed(error) => Some(error),
-        _ => None,
-    });
-    done.stopped.or(failed).map_or(Ok(()), Err)
 }

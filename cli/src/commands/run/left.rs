@@ -9,6 +9,7 @@ use super::advice::not_saved;
 use super::caches::Cache;
 use crate::commands::save;
 use crate::context::Context;
+use crate::host::place::Held;
 use crate::ui::{failure, remedy};
 
 impl Cache {
@@ -16,14 +17,14 @@ impl Cache {
     pub(super) fn save_what_was_left(
         &self,
         store: &Store,
-        message: String,
+        (held, message): (&Held, String),
         context: &Context,
     ) -> Result<Vec<PathBuf>> {
         let request = save::of_run(
             &self.dir,
             &self.name,
             (&self.exclude, self.base()),
-            message,
+            (held, message),
             context,
         );
         let began = Instant::now();

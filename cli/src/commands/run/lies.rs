@@ -20,6 +20,12 @@ pub(super) fn is_of_no_version(pools: &[Arc<Pool>], dir: &Path) -> bool {
     trees(pools).any(|tree| tree.path == dir && !tree.is_settled)
 }
 
+/// The inode number of the tree that a pool made in the directory.
+pub(super) fn inode_of_tree(pool: &Pool, dir: &Path) -> Option<u64> {
+    let mut trees = pool.trees().unwrap_or_default().into_iter();
+    Some(trees.find(|tree| tree.path == dir)?.inode)
+}
+
 fn trees(pools: &[Arc<Pool>]) -> impl Iterator<Item = MadeTree> {
     let trees = pools.iter().map(|pool| pool.trees().unwrap_or_default());
     trees.flatten()

@@ -6,6 +6,7 @@ mod advice;
 mod astray;
 mod caches;
 mod child;
+mod fallback;
 mod kept;
 mod left;
 mod lies;
@@ -366,8 +367,8 @@ fn prepare(
         brought.extend(unless_away(cache, done, context)?);
     }
     // A new project takes the compile caches of the fallback together with its cache.
-    if is_new && args.fallback != caches::EMPTY {
-        let done = caches::bring_compiles(&compiles.shipped(), reader, &args.fallback, context);
+    if is_new && args.fallback != fallback::EMPTY {
+        let done = fallback::bring_compiles(&compiles.shipped(), reader, &args.fallback, context);
         if let Err(error) = done {
             let told = failure::one_line(&error);
             context.out.warning(format_args!(

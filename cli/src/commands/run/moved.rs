@@ -1,48 +1,61 @@
 //! Where the directory of a cache is by now, if the command renamed it.
 
-use std::fs::{File, Metadata};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::host::place::Place;
+use store::Result;
+
+use crate::host::place::{Held, Place};
 
 /// A directory that is followed when it is renamed.
 pub(super) struct Followed {
-    file: File,
+    held: Held,
     place: Option<Place>,
 }
 
 impl Followed {
-    /// Follows the directory at `path`, if it can be opened.
-    pub(super) fn new(path: &Path) -> Option<Self> {
-        let file = File::open(path).ok()?;
-        let place = Place::of(path);
-        Some(Self { file, place })
+    /// Follows the directory that is held, which is at `path`.
+    pub(super) fn new(held: Held, path: &Path) -> Self {
+        let place = Place::of_held(&held, path);
+        Self { held, place }
+    }
+
+    /// What is noted of it.
+    pub(super) fn noted(&self) -> Option<Place> {
+        self.place
     }
 
     /// Whether it is still at `path`, or was removed, and the command made one in its place. What is mounted over it, a
     /// link, and a directory of somebody else are neither.
     pub(super) fn is_at(&self, path: &Path) -> bool {
-        let own = self.file.metadata().ok();
-        let id = |found: &Metadata| (found.dev(), found.ino());
-        if own.is_some() && path.metadata().ok().as_ref().map(id) == own.as_ref().map(id) {
-            return true;
+        self.hold(path).is_ok_and(|held| held.is_some())
+    }
+
+    /// Holds it, if it is still at `path`, or else the one that the command made in its place; none, if another one is
+    /// there.
+    ///
+    /// # Errors
+    /// If it cannot be held.
+    pub(super) fn hold(&self, path: &Path) -> Result<Option<Held>> {
+        if self.held.is_at(path) {
+            return self.held.again(path).map(Some);
         }
-        let may_be = |place: Place| place.may_be_made_again(path);
-        self.is_removed() && self.place.is_some_and(may_be)
+        if !self.is_removed() {
+            return Ok(None);
+        }
+        let held = Held::open(path)?;
+        let place = self.place;
+        let is_own = place.is_some_and(|place| place.may_be_made_again_as(&held, path));
+        Ok(Some(held).filter(|_| is_own))
     }
 
     /// Whether it is nowhere any more.
     pub(super) fn is_removed(&self) -> bool {
-        self.file.metadata().map_or(true, |own| own.nlink() == 0)
+        self.held.is_removed()
     }
 
     /// Where it is now; none, if it was removed.
     pub(super) fn place(&self) -> Option<PathBuf> {
-        let place = std::fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;
-        let (there, own) = (place.metadata().ok()?, self.file.metadata().ok()?);
-        ((there.dev(), there.ino()) == (own.dev(), own.ino())).then_some(place)
+        self.held.path()
     }
 }
 
@@ -55,7 +68,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let (one, two) = (base.path().join("one"), base.path().join("two"));
         std::fs::create_dir(&one).unwrap();
-        let followed = Followed::new(&one).unwrap();
+        let followed = Followed::new(Held::open(&one).unwrap(), &one);
         assert_eq!(followed.place(), Some(one.canonicalize().unwrap()));
         std::fs::rename(&one, &two).unwrap();
         std::fs::create_dir(&one).unwrap();
@@ -68,6 +81,5 @@ mod tests {
         std::os::unix::fs::symlink(base.path(), &one).unwrap();
         assert!(!followed.is_at(&one));
         assert_eq!(followed.place(), None);
-        assert!(Followed::new(&two).is_none());
     }
 }

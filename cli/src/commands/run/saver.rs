@@ -16,6 +16,7 @@ use crate::commands::cache::of_run::{Compiles, Pushing};
 use crate::commands::{reach, save};
 use crate::context::Context;
 use crate::host::pending::{Pending, message_of};
+use crate::host::place::Held;
 use crate::ui::{failure, names, remedy};
 
 /// How often to check whether a save has ended.
@@ -29,8 +30,6 @@ pub(super) struct Saver<'s> {
     caches: &'s [Cache],
     compiles: &'s Compiles<'s>,
     job: &'s str,
-    /// The directories of the caches, in their order.
-    followed: Vec<Option<Followed>>,
 }
 
 /// The schedule of the periodic saves.
@@ -88,7 +87,6 @@ impl<'s> Saver<'s> {
             caches,
             compiles,
             job,
-            followed: (caches.iter().map(|cache| Followed::new(&cache.dir))).collect(),
         }
     }
 
@@ -113,13 +111,13 @@ impl<'s> Saver<'s> {
         self.compiles.keep_noted();
     }
 
-    fn request(&self, at: usize, cache: &Cache) -> PutRequest {
+    fn request(&self, cache: &Cache, held: &Held) -> PutRequest {
         let message = message_of(self.job);
         save::of_run(
             &cache.dir,
             &cache.name,
-            (&cache.exclude, self.base(at, cache)),
-            message,
+            (&cache.exclude, base(cache)),
+            (held, message),
             self.context,
         )
     }
@@ -129,7 +127,7 @@ impl<'s> Saver<'s> {
         let Some(cache) = self.caches.get(at) else {
             return Ok(None);
         };
-        self.check_place(at, cache)?;
+        let held = Self::hold(cache)?;
         let (store, stop, view) = match looked {
             Some(Looked { store, stop, view }) => (store, stop, Some(view)),
             None => {
@@ -140,9 +138,11 @@ impl<'s> Saver<'s> {
             }
         };
         cache.check_store(&store)?;
-        let request = self.request(at, cache);
+        let request = self.request(cache, &held);
         let for_next = Arc::clone(&stop);
         let work = move || {
+            // While it is held, no other directory gets its inode.
+            let _held = held;
             let view = view.map_or_else(|| store.view(), Ok)?;
             let done = save::put_or_nothing(&store, &request, &Unwatched, Some(view.clone()))?;
             let stop = for_next;
@@ -161,7 +161,7 @@ impl<'s> Saver<'s> {
         let mut outcome = Ok(());
         let mut looked = None;
         for (at, cache) in self.caches.iter().enumerate() {
-            if cache.is_all_apart() && !self.is_exchanged(at, cache) {
+            if cache.is_all_apart() && !is_exchanged(cache) {
                 // Its note on the list stays: no version says which ref the directory belongs to.
                 cache.unsaved.iter().for_each(Pending::write_done);
                 save::tell_apart(&cache.dir, &cache.exclude, self.context);
@@ -185,7 +185,7 @@ impl<'s> Saver<'s> {
             let error = if is_done {
                 error
             } else {
-                self.not_saved(error, at, cache)
+                self.not_saved(error, cache)
             };
             match outcome {
                 Ok(()) if cache.is_needed => outcome = Err(error),
@@ -195,51 +195,35 @@ impl<'s> Saver<'s> {
         outcome
     }
 
-    /// Where the directory is that the command was given, if it is elsewhere by now.
-    fn moved_to(&self, at: usize, cache: &Cache) -> Option<PathBuf> {
-        let place = self.followed.get(at)?.as_ref()?.place()?;
-        (cache.dir.canonicalize().ok().as_ref() != Some(&place)).then_some(place)
-    }
-
-    /// What the directory is of, if this host knows nothing of it: one that the command made in the place of its own has
-    /// nothing of the version that was there.
-    fn base(&self, at: usize, cache: &Cache) -> Option<u64> {
-        match self.is_removed(at) {
-            true => cache.given().or(cache.base()),
-            false => cache.base(),
+    /// Holds the directory of a cache, for a save of it.
+    ///
+    /// # Errors
+    /// Not found, if the command removed it. Conflict, if it is another one than the command was given; it may be
+    /// anybody's.
+    fn hold(cache: &Cache) -> Result<Held> {
+        if cache.dir.symlink_metadata().is_err() {
+            let dir = cache.dir.display();
+            return Err(Error::not_found(format!(
+                "{dir}: there is no such directory"
+            )));
         }
-    }
-
-    /// Whether the directory that the command was given is gone.
-    fn is_removed(&self, at: usize) -> bool {
-        let followed = self.followed.get(at).and_then(Option::as_ref);
-        followed.is_some_and(|followed| followed.is_removed())
-    }
-
-    /// Whether another directory, a link to one, or a mount is in the place of the one that the command was given. It may
-    /// be anybody's.
-    fn is_exchanged(&self, at: usize, cache: &Cache) -> bool {
-        let followed = self.followed.get(at).and_then(Option::as_ref);
-        let is_there = cache.dir.symlink_metadata().is_ok();
-        is_there && followed.is_some_and(|followed| !followed.is_at(&cache.dir))
-    }
-
-    /// Fails if that is so.
-    fn check_place(&self, at: usize, cache: &Cache) -> Result<()> {
-        match self.is_exchanged(at, cache) {
-            false => Ok(()),
-            true => Err(Error::conflict(format!(
+        let held = match cache.followed() {
+            Some(followed) => followed.hold(&cache.dir)?,
+            None => Some(Held::open(&cache.dir)?),
+        };
+        held.ok_or_else(|| {
+            Error::conflict(format!(
                 "{}: is another directory than the one that the command was given",
                 cache.dir.display()
-            ))),
-        }
+            ))
+        })
     }
 
     /// Says what becomes of a cache that is not saved.
-    fn not_saved(&self, error: Error, at: usize, cache: &Cache) -> Error {
+    fn not_saved(&self, error: Error, cache: &Cache) -> Error {
         let (dir, name) = (cache.dir.display(), &cache.name);
         let is_there = cache.dir.exists();
-        if let Some(place) = self.moved_to(at, cache) {
+        if let Some(place) = moved_to(cache) {
             let [from, to] = [&place, &cache.dir].map(|dir| names::quoted_path(dir));
             let first = match is_there {
                 true => format!("move away what is in {to} now, then "),
@@ -250,10 +234,10 @@ impl<'s> Saver<'s> {
                  before the next run there"
             ));
         }
-        if self.is_exchanged(at, cache) {
+        if is_exchanged(cache) {
             let by_hand = names::save_by_hand(&cache.dir, name.as_str());
             let quoted = names::quoted_path(&cache.dir);
-            let otherwise = match self.is_removed(at) {
+            let otherwise = match is_removed(cache) {
                 false => {
                     "without it, `store save --pending` saves what the command left".to_owned()
                 }
@@ -267,8 +251,8 @@ impl<'s> Saver<'s> {
             ));
         }
         if is_there {
-            let base = self.base(at, cache);
-            let made_again = cache.unsaved.clone().filter(|_| self.is_removed(at));
+            let base = base(cache);
+            let made_again = cache.unsaved.clone().filter(|_| is_removed(cache));
             if let Some(unsaved) = made_again {
                 // If this fails, the next save asks for the version.
                 drop(unsaved.of_what_is_there().with_base(base).write());
@@ -386,6 +370,31 @@ impl Rhythm<'_> {
             }
         }
     }
+}
+
+/// Where the directory is that the command was given, if it is elsewhere by now.
+fn moved_to(cache: &Cache) -> Option<PathBuf> {
+    let place = cache.followed()?.place()?;
+    (cache.dir.canonicalize().ok().as_ref() != Some(&place)).then_some(place)
+}
+
+/// Whether the directory that the command was given is gone.
+fn is_removed(cache: &Cache) -> bool {
+    cache.followed().is_some_and(Followed::is_removed)
+}
+
+/// Whether another directory, a link to one, or a mount is in the place of the one that the command was given.
+fn is_exchanged(cache: &Cache) -> bool {
+    let is_there = cache.dir.symlink_metadata().is_ok();
+    let followed = cache.followed();
+    is_there && followed.is_some_and(|followed| !followed.is_at(&cache.dir))
+}
+
+/// What the directory is of, if this host knows nothing of it: one that the command made in the place of its own has
+/// nothing of the version that was there.
+fn base(cache: &Cache) -> Option<u64> {
+    let given = cache.given().filter(|_| is_removed(cache));
+    given.or(cache.base())
 }
 
 fn not_saved(error: Error, cache: &Cache, base: Option<u64>) -> Error {

@@ -33,7 +33,7 @@ const MARK_BYTES_MAX: u64 = 64 << 20;
 pub(crate) struct Mark {
     path: Spelled,
     /// The inode for which the mark holds.
-    inode: Inode,
+    pub(crate) inode: Inode,
     pub(crate) store: StoreId,
     /// The ref, for people.
     pub(crate) source: String,
@@ -78,6 +78,8 @@ pub struct MadeTree {
     pub version: u64,
     /// The store that it was made from.
     pub store: StoreId,
+    /// The inode number of its directory, whatever comes to its path.
+    pub inode: u64,
     /// Whether no update of it is under way or was interrupted, so that everything is of that version or a job's.
     pub is_settled: bool,
 }
@@ -237,6 +239,11 @@ impl Inode {
             born_nanos: if is_known { found.stx_btime.tv_nsec } else { 0 },
         })
     }
+
+    /// Whether it may be the one with this device and number, if one is given.
+    pub(crate) fn may_be(&self, identity: Option<(u64, u64)>) -> bool {
+        identity.is_none_or(|(_, number)| self.number == number)
+    }
 }
 
 impl Pool {
@@ -329,6 +336,7 @@ impl Pool {
                 is_settled: self.is_settled(&mark.path()),
                 source: mark.source,
                 version: mark.version,
+                inode: mark.inode.number,
             })
             .collect();
         trees.sort_by(|a, b| a.path.cmp(&b.path));

@@ -2,16 +2,14 @@
 
 use std::io::Seek;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{self, AtFlags, CWD};
+use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 
 use super::{DRAFT, Listing, Made, NOTE, NOTE_VERSION, Note, Notes, replace, spelled, stamp_of};
 use crate::error::{Error, Result};
 use crate::format::{Content, RefName, Root, State, Version};
 use crate::host::disk;
-use crate::host::pool::Inode;
 
 /// What this host knows of the last save of a directory to a ref.
 #[derive(Debug, Default)]
@@ -102,8 +100,7 @@ impl<'p> Notes<'p> {
         (state, name): (&State, &RefName),
         (root, made): (Content, Option<Made>),
     ) -> Result<Draft<'p>> {
-        let inode = Inode::of(CWD, self.root.as_os_str().as_bytes());
-        let inode = inode.map_err(|errno| Error::io("look at", &self.root, errno.into()))?;
+        let inode = self.inode()?;
         let notes = self.to(name);
         let (sum, mut file) = listing.list.finish()?;
         let note = Note {
