@@ -255,11 +255,11 @@ fn a_base_that_is_something_else_is_refused_before_anything_is_made() {
         ),
         (
             "own",
-            "is not empty, and was not made by a run of project/llama/cache",
+            "is not empty, and no run of yours here made it for project/llama/cache",
         ),
         (
             "elsewhere",
-            "is not empty, and was not made by a run of project/llama/cache",
+            "is not empty, and no run of yours here made it for project/llama/cache",
         ),
     ] {
         let before = env.path(base).exists();

@@ -49,6 +49,7 @@ mod run_compiles;
 mod run_exchanged;
 mod run_forgets;
 mod run_leaves;
+mod run_linked;
 mod run_lost;
 mod run_old_caches;
 mod run_reads;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use store::{
-    Ancestor, Counts, Error, Onto, ProfileChoice, Progress, PutReport, PutRequest, RefName, Remedy,
-    Result, Store, View,
+    Ancestor, Counts, Error, ErrorKind, Onto, ProfileChoice, Progress, PutReport, PutRequest,
+    RefName, Remedy, Result, Store, View,
 };
 
 use crate::commands::cache::unpushed;
@@ -288,8 +288,19 @@ fn settle(noted: Pending, now: Option<&RefName>, how: &How, context: &Context) -
         identity: held.identity(),
         ..how.of(&noted)
     };
+    let main = noted.main().filter(|_| noted.is_aside());
     let target = noted.target().map(|name| names::name(OsStr::new(name)));
-    save(noted.directory(), target.transpose()?, &how, context)
+    let saved = save(noted.directory(), target.transpose()?, &how, context);
+    let is_saved = |error: &Error| error.kind() == ErrorKind::Partial;
+    if noted.is_aside() && !how.dry_run && saved.as_ref().err().is_none_or(is_saved) {
+        noted.remove();
+        // The save took it for the one of the path, which is of another directory.
+        main.iter().for_each(Pending::keep);
+    }
+    saved.map_err(|error| match error.remedy() {
+        Some(Remedy::NameBase) => error.hint(noted.by_hand()),
+        _ => error,
+    })
 }
 
 /// If nothing is known of a directory because a pool cannot be used, says so instead of asking for what the pool knows.

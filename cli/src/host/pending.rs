@@ -4,6 +4,8 @@
 //! Each has a file in this program's state directory. The file names the directory and never holds any of its content,
 //! which stays where it is.
 
+mod in_place;
+
 use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,7 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use store::{Error, RefName, Result, Store};
 
-use crate::host::place::{self, Held, Place};
+use crate::host::place::Place;
 use crate::host::state;
 use crate::ui::names::{quoted, quoted_path, save_by_hand};
 
@@ -69,6 +71,9 @@ pub(crate) struct Pending {
     /// What was there when this was noted. Programs from before 2026-11-28 did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     place: Option<Place>,
+    /// The version that the job was given, for hints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    given: Option<u64>,
     /// Whether the job left nothing to save, so that this only says whose directory it is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_done: bool,
@@ -131,6 +136,7 @@ impl Pending {
             exclude: Vec::new(),
             target: target.map(ToString::to_string),
             place: Place::of(&path),
+            given: None,
             is_done: false,
             compiles,
             file: kept.join(DIR).join(format!("{name}.json")),
@@ -194,10 +200,11 @@ impl Pending {
         self
     }
 
-    /// Sets that the directory is this one.
+    /// Sets that the directory is this one, in which a job was given a version.
     #[must_use]
-    pub(crate) fn of_place(mut self, place: Option<Place>) -> Self {
+    pub(crate) fn of_place(mut self, place: Option<Place>, given: Option<u64>) -> Self {
         self.place = place;
+        self.given = given;
         self
     }
 
@@ -268,96 +275,26 @@ impl Pending {
         )))
     }
 
-    /// Whether the job left nothing to save, and another directory is in the place of its own.
-    pub(crate) fn is_past(&self) -> bool {
-        self.is_done && !self.is_in_place()
+    /// Whether this was set aside.
+    pub(crate) fn is_aside(&self) -> bool {
+        self.main_file() != self.file
     }
 
-    /// Whether the directory is the one that was noted. One that may have been made in its place is not.
-    pub(crate) fn is_in_place(&self) -> bool {
-        self.place.is_none_or(|place| place.is_at(&self.path))
+    /// The save of the same path that is not set aside.
+    pub(crate) fn main(&self) -> Option<Self> {
+        Self::read(&self.main_file())
     }
 
-    /// What is to be said of a directory that was made in the place of the one that was noted.
-    pub(crate) fn made_again(&self) -> Option<String> {
-        (self.compiles.is_none() && !self.is_in_place()).then(|| {
-            format!(
-                "{}: another directory than the one that the job was given, which is taken for one that it made again; if \
-                 that one was moved away, it is not saved",
-                self.path.display()
-            )
-        })
+    fn main_file(&self) -> PathBuf {
+        let name = self.file.file_name().unwrap_or_default().as_bytes();
+        let key = name.split(|byte| *byte == b'.').next().unwrap_or_default();
+        let key = std::ffi::OsStr::from_bytes(key);
+        self.file.with_file_name(key).with_extension("json")
     }
 
-    /// Checks that the directory of a push is the one that was noted. Programs remove and make their compile caches as
-    /// they like, and another one of this user may only have other entries.
-    ///
-    /// # Errors
-    /// Conflict, if it is not.
-    pub(crate) fn check_place(&self) -> Result<()> {
-        let may_be = |place: Place| place.is_at(&self.path) || place.may_be_own(&self.path);
-        match self.place.is_none_or(may_be) {
-            true => Ok(()),
-            false => Err(place::other(&self.path).hint(self.how_to_go_on())),
-        }
-    }
-
-    /// Holds the directory of a save, if it is the one that was noted: who may write above it may have put another one
-    /// there. One that is there by now and belongs to the ref `now` is of another job.
-    ///
-    /// # Errors
-    /// Conflict, if it is not.
-    pub(crate) fn hold(&self, now: Option<&RefName>) -> Result<Held> {
-        let held = Held::open(&self.path)?;
-        self.check_held(&held, now)?;
-        Ok(held)
-    }
-
-    /// Checks the same of the directory that is held.
-    ///
-    /// # Errors
-    /// Conflict, if it is not.
-    pub(crate) fn check_held(&self, held: &Held, now: Option<&RefName>) -> Result<()> {
-        let Some(place) = self.place.filter(|place| !place.is(held)) else {
-            return Ok(());
-        };
-        let now = now.map(ToString::to_string).into_iter();
-        let other =
-            (now.chain(self.others_in_place())).find(|name| Some(name) != self.target.as_ref());
-        let checked = match other {
-            None => place.check(held, &self.path),
-            Some(name) => Err(Error::conflict(format!(
-                "{}: is of {name} by now, and another directory was to be saved to {}",
-                self.path.display(),
-                self.target.as_deref().unwrap_or("its ref")
-            ))),
-        };
-        checked.map_err(|error| error.hint(self.how_to_go_on()))
-    }
-
-    /// What helps where another directory is in the place.
-    fn how_to_go_on(&self) -> String {
-        let (dir, target) = (quoted_path(&self.path), self.target.as_deref());
-        let by_hand = match &self.compiles {
-            None => save_by_hand(&self.path, target.unwrap_or("REF")),
-            Some(OfCompiles { profile, .. }) => format!(
-                "`store cache --profile {profile} push {dir} {}`",
-                quoted(target.unwrap_or("REF"))
-            ),
-        };
-        format!(
-            "bring that one back, then `store save --pending` saves it; if what is there is what the job left: {by_hand}; \
-             `store save --forget {dir}` gives it up"
-        )
-    }
-
-    /// The refs that the directory which is there now is to be saved to.
-    fn others_in_place(&self) -> Vec<String> {
-        let kept = self.file.parent().and_then(Path::parent);
-        let others = files(kept.map(Path::to_path_buf)).filter_map(|file| Self::read(&file));
-        let others = others.filter(|noted| noted.path == self.path && noted.place.is_some());
-        let others = others.filter(|noted| noted.compiles.is_none() && noted.is_in_place());
-        others.filter_map(|noted| noted.target).collect()
+    /// How to save the directory by hand, if it is not known which version it was made from.
+    pub(crate) fn by_hand(&self) -> String {
+        save_by_hand(&self.path, self.target().unwrap_or("REF"), self.given)
     }
 
     pub(crate) fn target(&self) -> Option<&str> {

@@ -140,6 +140,16 @@ impl Place {
             && real.is_some_and(|real| self.may_be_made_again(&real) && held.is_at(&real))
     }
 
+    /// Whether another directory is above `path` than then, or none.
+    pub(crate) fn is_elsewhere(&self, path: &Path) -> bool {
+        self.above.is_some() && self.above != above(path)
+    }
+
+    /// A name for it in a list.
+    pub(crate) fn name(&self) -> String {
+        format!("{:x}-{:x}", self.inode, self.born.as_nanos())
+    }
+
     /// Whether `path` still leads to the directory. Where nothing was, whatever this user made is it.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         if self.inode == 0 {

@@ -52,6 +52,28 @@ pub(crate) fn check_links(root: &Path, path: &Path) -> Result<()> {
     }
 }
 
+/// Whether something of another user than this one and root is at `path`; links are not followed.
+pub(crate) fn is_strange(path: &Path) -> bool {
+    let own = [rustix::process::geteuid().as_raw(), 0];
+    std::fs::symlink_metadata(path).is_ok_and(|found| !own.contains(&found.uid()))
+}
+
+/// Checks that no symlink of another user is at `path`.
+///
+/// # Errors
+/// Denied, naming where it leads.
+pub(crate) fn check_link(path: &Path) -> Result<()> {
+    match path.read_link().ok().filter(|_| is_strange(path)) {
+        None => Ok(()),
+        Some(target) => Err(Error::denied(format!(
+            "{}: is a symlink of another user to {}",
+            path.display(),
+            target.display()
+        ))
+        .hint("it may lead to what only you may read: look at it, and remove it")),
+    }
+}
+
 /// The first symlink of this kind on the way from the directory `root` to `path` below it, or there.
 pub(crate) fn link_below(
     root: &Path,

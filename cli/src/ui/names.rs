@@ -210,13 +210,18 @@ pub(crate) fn quoted(word: &(impl ToString + ?Sized)) -> String {
     quoted_bytes(word.to_string().as_bytes())
 }
 
-/// How to save a directory that is not known here to be of a version.
-pub(crate) fn save_by_hand(dir: &std::path::Path, name: &str) -> String {
-    format!(
-        "`store save {} {} --base N`, with the version that it was made from, or 0 if it is from none",
-        quoted_path(dir),
-        quoted(name)
-    )
+/// How to save a directory that is not known here to be of a version; `given` is the one that was there before.
+pub(crate) fn save_by_hand(dir: &std::path::Path, name: &str, given: Option<u64>) -> String {
+    let (dir, name) = (quoted_path(dir), quoted(name));
+    match given {
+        None => format!(
+            "`store save {dir} {name} --base N`, with the version that it was made from, or 0 if it is from none"
+        ),
+        Some(given) => format!(
+            "`store save {dir} {name} --base {given}`, which removes what is not there any more, or with --base 0, which \
+             only adds and changes"
+        ),
+    }
 }
 
 /// Quotes a path for a shell, byte by byte.

@@ -29,6 +29,8 @@ use crate::ui::{failure, human, names, remedy};
 pub(super) struct Cache {
     pub(super) name: RefName,
     pub(super) dir: PathBuf,
+    /// Where the command looks for it: the directory, or a symlink of this user's to it.
+    pub(super) place: PathBuf,
     /// Whether the run fails if the cache cannot be saved.
     pub(super) is_needed: bool,
     /// Globs of files that no save takes.
@@ -51,10 +53,15 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    pub(super) fn new(name: RefName, dir: &Path, is_needed: bool, exclude: Vec<String>) -> Self {
+    /// A cache at `place`. If that is a symlink of this user's, the cache is where it leads: a tree that were made in its
+    /// place would be on another disk.
+    pub(super) fn new(name: RefName, place: &Path, is_needed: bool, exclude: Vec<String>) -> Self {
+        let is_own_link = place.is_symlink() && !planted::is_strange(place);
+        let real = place.canonicalize().ok().filter(|_| is_own_link);
         Self {
             name,
-            dir: dir.to_path_buf(),
+            dir: real.unwrap_or_else(|| place.to_path_buf()),
+            place: place.to_path_buf(),
             is_needed,
             exclude,
             unsaved: None,
@@ -131,11 +138,8 @@ impl Cache {
             !was_there || !left.is_in_place() && (left.is_past() || is_empty(&self.dir))
         };
         let gone = left.as_ref().filter(is_gone);
-        if gone.is_some_and(|left| !left.is_past()) {
-            context.out.warning(format_args!(
-                "warning: {}: what an earlier run left here was not saved, and is not here any more",
-                self.dir.display()
-            ));
+        if let Some(left) = gone.filter(|left| !left.is_past()) {
+            self.tell_gone(left, context);
         }
         let left = left.as_ref().filter(|_| gone.is_none());
         self.was_noted = left.is_some();
@@ -160,7 +164,7 @@ impl Cache {
         self.base = self.base.filter(|_| !is_tree(&known, &self.dir));
         let followed = Followed::new(self.hold_made(held)?, &self.dir);
         let unsaved = unsaved.map(|unsaved| unsaved.of_job(job, &self.exclude));
-        let unsaved = unsaved.map(|unsaved| unsaved.of_place(followed.noted()));
+        let unsaved = unsaved.map(|unsaved| unsaved.of_place(followed.noted(), self.given));
         self.followed = Some(followed);
         self.unsaved = unsaved.map(|unsaved| unsaved.with_base(self.base));
         self.unsaved.as_ref().map_or(Ok(()), Pending::write)
@@ -179,6 +183,21 @@ impl Cache {
                 self.dir.display()
             )))),
         }
+    }
+
+    /// Says that what an earlier run left is not there. If the directory above is another one, it may come back.
+    fn tell_gone(&self, left: &Pending, context: &Context) {
+        let may_return = match left.set_aside() {
+            true => {
+                ": the directory above is another one than then, and its volume may not be mounted; it stays on the list, \
+                 for `store save --pending` when it is back"
+            }
+            false => "",
+        };
+        context.out.warning(format_args!(
+            "warning: {}: what an earlier run left here was not saved, and is not here any more{may_return}",
+            self.dir.display()
+        ));
     }
 
     fn make_dir(&self) -> Result<()> {
@@ -256,7 +275,9 @@ impl Cache {
 
     /// Checks that the directory is empty or already holds this cache. Changes nothing.
     pub(super) fn check_place(&self, store: &Store, context: &Context) -> Result<()> {
+        planted::check(&self.place).map_err(not_started)?;
         planted::check(&self.dir).map_err(not_started)?;
+        planted::check_link(&self.place)?;
         // The list says what an earlier run left in the directory.
         pending::check(config::state_dir().as_deref())?;
         if let Err(error) = self.check_destination(store, context) {
@@ -278,11 +299,11 @@ impl Cache {
                 "{dir}: holds {other}, and {name} is asked for"
             ))),
             None => Error::conflict(format!(
-                "{dir}: is not empty, and was not made by a run of {name}"
+                "{dir}: is not empty, and no run of yours here made it for {name}"
             ))
             .hint(format!(
-                "the command was not started: name another directory with --base, or save what is there first: {}",
-                names::save_by_hand(&self.dir, name.as_str())
+                "the command was not started: name another directory with --base, one for each user and job, or look at                  what is there and save it first: {}",
+                names::save_by_hand(&self.dir, name.as_str(), None)
             )),
         })
     }

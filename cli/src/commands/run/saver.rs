@@ -17,6 +17,7 @@ use crate::commands::{reach, save};
 use crate::context::Context;
 use crate::host::pending::{Pending, message_of};
 use crate::host::place::Held;
+use crate::host::planted;
 use crate::ui::{failure, names, remedy};
 
 /// How often to check whether a save has ended.
@@ -201,20 +202,20 @@ impl<'s> Saver<'s> {
     /// Not found, if the command removed it. Conflict, if it is another one than the command was given; it may be
     /// anybody's.
     fn hold(cache: &Cache) -> Result<Held> {
-        if cache.dir.symlink_metadata().is_err() {
-            let dir = cache.dir.display();
+        if cache.place.symlink_metadata().is_err() {
+            let dir = cache.place.display();
             return Err(Error::not_found(format!(
                 "{dir}: there is no such directory"
             )));
         }
         let held = match cache.followed() {
-            Some(followed) => followed.hold(&cache.dir)?,
-            None => Some(Held::open(&cache.dir)?),
+            Some(followed) => followed.hold(&cache.place)?,
+            None => Some(Held::open(&cache.place)?),
         };
         held.ok_or_else(|| {
             Error::conflict(format!(
                 "{}: is another directory than the one that the command was given",
-                cache.dir.display()
+                cache.place.display()
             ))
         })
     }
@@ -235,7 +236,12 @@ impl<'s> Saver<'s> {
             ));
         }
         if is_exchanged(cache) {
-            let by_hand = names::save_by_hand(&cache.dir, name.as_str());
+            let given = cache.given().filter(|_| is_removed(cache));
+            let by_hand = names::save_by_hand(&cache.dir, name.as_str(), given);
+            let by_hand = match planted::is_strange(&cache.place) {
+                true => "it is of another user".to_owned(),
+                false => format!("if the command made it: {by_hand}"),
+            };
             let quoted = names::quoted_path(&cache.dir);
             let otherwise = match is_removed(cache) {
                 false => {
@@ -246,8 +252,8 @@ impl<'s> Saver<'s> {
                 ),
             };
             return error.within(format!("{name}: not saved")).hint(format!(
-                "look at what is in the place of {dir}: a mount, or a directory or link of somebody else; {otherwise}; if the \
-                 command made it: {by_hand}"
+                "look at what is in the place of {dir}: a mount, or a directory or link of somebody else; {otherwise}; \
+                 {by_hand}"
             ));
         }
         if is_there {
@@ -385,9 +391,9 @@ fn is_removed(cache: &Cache) -> bool {
 
 /// Whether another directory, a link to one, or a mount is in the place of the one that the command was given.
 fn is_exchanged(cache: &Cache) -> bool {
-    let is_there = cache.dir.symlink_metadata().is_ok();
+    let is_there = cache.place.symlink_metadata().is_ok();
     let followed = cache.followed();
-    is_there && followed.is_some_and(|followed| !followed.is_at(&cache.dir))
+    is_there && followed.is_some_and(|followed| !followed.is_at(&cache.place))
 }
 
 /// What the directory is of, if this host knows nothing of it: one that the command made in the place of its own has

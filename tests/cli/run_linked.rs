@@ -1,0 +1,134 @@
+//! Runs whose cache is reached through a symlink, or whose directory is elsewhere when they look for it again.
+
+use std::fs;
+use std::os::unix::fs::{lchown, symlink};
+
+use support::{TestEnvironment, environment};
+
+use crate::run::{REF, newest, run};
+
+fn killed(env: &TestEnvironment, script: &str) {
+    let script = format!("{script}; kill -9 $PPID");
+    let killed = env.store(run(&[], &script));
+    assert_ne!(killed.code, Some(0), "{killed}");
+}
+
+/// A user who leads a cache to another disk means it for all runs.
+#[test]
+fn the_cache_stays_where_a_link_of_its_user_leads() {
+    let env = environment!();
+    for dir in ["base", "scratch"] {
+        fs::create_dir(env.path(dir)).unwrap();
+    }
+    symlink("../scratch", env.path("base/project")).unwrap();
+    for name in ["a", "b", "c"] {
+        let script = format!("echo {name} > $STORE_PROJECT_CACHE_DIR/{name}");
+        env.ok(run(&[], &script));
+        assert!(env.path("base/project").is_symlink());
+        assert!(env.path("scratch").join(name).exists());
+    }
+    assert_eq!(newest(&env, REF), ["a=a", "b=b", "c=c"]);
+}
+
+/// A command may move its cache to another disk and leave a link.
+#[test]
+fn what_a_command_moves_and_leads_to_is_saved_again_and_again() {
+    let env = environment!();
+    let script = "D=$STORE_PROJECT_CACHE_DIR; echo a > $D/a; mv $D moved; ln -s ../moved $D";
+    env.ok(run(&[], script));
+    for name in ["b", "c"] {
+        let script = format!(
+            "D=$STORE_PROJECT_CACHE_DIR; echo {name} > $D/{name}; mv $D link; ln -s ../link $D; rm $D; mv link $D"
+        );
+        env.ok(run(&[], &script));
+        assert!(env.path("moved").join(name).exists());
+    }
+    assert_eq!(newest(&env, REF), ["a=a", "b=b", "c=c"]);
+}
+
+/// What is where the link leads in the end is not what was followed.
+#[test]
+fn a_command_that_leads_its_cache_elsewhere_is_told_so() {
+    let env = environment!();
+    for dir in ["base", "one"] {
+        fs::create_dir(env.path(dir)).unwrap();
+    }
+    symlink("../one", env.path("base/project")).unwrap();
+    env.ok(run(&[], "echo a > $STORE_PROJECT_CACHE_DIR/a"));
+    let script = "D=$STORE_PROJECT_CACHE_DIR; echo b > $D/b; cp -r one two; echo c > two/c; ln -sfn ../two $D";
+    let told = env.store(run(&[], script));
+    assert_eq!(told.code, Some(5), "{told}");
+    assert!(told.stderr.contains("is another directory"), "{told}");
+    assert!(told.stderr.contains("`store save --pending`"), "{told}");
+    env.ok(["save", "--pending"]);
+    assert_eq!(newest(&env, REF), ["a=a", "b=b"]);
+}
+
+/// A link of somebody else may lead to what only this user may read: no hint says how to save that.
+#[test]
+fn a_link_of_another_user_is_named_and_never_saved() {
+    let env = environment!();
+    let place = env.path("base/project");
+    env.write("private/secret", "s");
+    env.ok(run(&[], "echo a > $STORE_PROJECT_CACHE_DIR/a"));
+    for is_killed in [false, true] {
+        if is_killed {
+            killed(&env, "echo b > $STORE_PROJECT_CACHE_DIR/b");
+        }
+        fs::rename(&place, env.path("away")).unwrap();
+        symlink(env.path("private"), &place).unwrap();
+        if lchown(&place, Some(1001), Some(1001)).is_err() {
+            // Only root can give a link away.
+            return;
+        }
+        let refused = env.store(run(&[], "true"));
+        assert_eq!(refused.code, Some(1), "{refused}");
+        let told = "is a symlink of another user to";
+        assert!(refused.stderr.contains(told), "{refused}");
+        let pending = env.store(["save", "--pending"]);
+        assert_eq!(
+            pending.code,
+            Some(if is_killed { 6 } else { 0 }),
+            "{pending}"
+        );
+        for told in [refused, pending] {
+            assert!(!told.stderr.contains("--base"), "{told}");
+        }
+        fs::remove_file(&place).unwrap();
+        fs::rename(env.path("away"), &place).unwrap();
+    }
+    env.ok(["save", "--pending"]);
+    assert_eq!(newest(&env, REF), ["a=a", "b=b"]);
+}
+
+/// A volume may not be mounted when the next run begins.
+#[test]
+fn work_on_a_volume_that_is_away_stays_on_the_list() {
+    let env = environment!();
+    env.ok(run(&[], "echo a > $STORE_PROJECT_CACHE_DIR/a"));
+    killed(&env, "echo b > $STORE_PROJECT_CACHE_DIR/b");
+    fs::rename(env.path("base"), env.path("unmounted")).unwrap();
+    let next = env.store(run(&[], "echo c > $STORE_PROJECT_CACHE_DIR/c"));
+    assert_eq!(next.code, Some(0), "{next}");
+    assert!(next.stderr.contains("it stays on the list"), "{next}");
+    // It stays as often as somebody looks.
+    for _ in 0..2 {
+        let refused = env.store(["save", "--pending"]);
+        assert_eq!(refused.code, Some(6), "{refused}");
+        assert!(refused.stderr.contains("--forget"), "{refused}");
+        env.ok(run(&[], "true"));
+    }
+    fs::rename(env.path("base"), env.path("hidden")).unwrap();
+    fs::rename(env.path("unmounted"), env.path("base")).unwrap();
+    // A newer tree was made at the path since.
+    let refused = env.store(["save", "--pending"]);
+    assert_eq!(refused.code, Some(6), "{refused}");
+    let place = env.path("base/project").display().to_string();
+    let by_hand = format!("`store save {place} {REF} --base 1`");
+    assert!(refused.stderr.contains(&by_hand), "{refused}");
+    env.ok(["save", &place, REF, "--base", "1"]);
+    assert_eq!(newest(&env, REF), ["a=a", "b=b", "c=c"]);
+    env.ok(["save", "--pending"]);
+    let none = env.store(["save", "--pending"]);
+    assert_eq!(none.code, Some(0), "{none}");
+}
