@@ -52,6 +52,7 @@ mod run_leaves;
 mod run_linked;
 mod run_lost;
 mod run_old_caches;
+mod run_raced;
 mod run_reads;
 mod run_shipped;
 mod run_signals;

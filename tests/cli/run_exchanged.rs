@@ -2,9 +2,6 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use support::{Finished, TestEnvironment, environment, with_mounts};
 
@@ -81,7 +78,7 @@ fn a_cache_that_was_removed_is_only_replaced_by_a_directory_of_the_command() {
 }
 
 /// Makes a base in which others may rename.
-fn open_base(env: &TestEnvironment) {
+pub(crate) fn open_base(env: &TestEnvironment) {
     fs::create_dir(env.path("base")).unwrap();
     fs::set_permissions(env.path("base"), Permissions::from_mode(0o777)).unwrap();
 }
@@ -120,70 +117,6 @@ fn what_others_can_move_to_the_place_of_an_unsaved_cache_is_not_saved() {
     fs::rename(env.path("base/away"), &place).unwrap();
     env.ok(["save", "--pending"]);
     assert_eq!(newest(&env, REF), ["m=m"]);
-}
-
-/// Exchanges two directories over and over from when `go` is there until `over`. They are as before in the end.
-fn exchange(one: &Path, two: &Path, go: &Path, over: &AtomicBool) {
-    let (at, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
-    let mut is_over = false;
-    while !is_over {
-        is_over = over.load(Ordering::Relaxed);
-        if go.exists() {
-            for pause in [700, 400] {
-                rustix::fs::renameat_with(at, one, at, two, flags).unwrap();
-                std::thread::sleep(Duration::from_micros(pause));
-            }
-        }
-    }
-}
-
-/// What is looked at and what is read is the same directory, whatever is at its path in the meantime.
-#[test]
-fn what_comes_and_goes_while_a_cache_is_saved_is_not_saved() {
-    for round in 0..24 {
-        let env = environment!();
-        open_base(&env);
-        let (place, other) = (env.path("base/project"), env.path("base/other"));
-        env.ok(run(&[], "echo a > $STORE_PROJECT_CACHE_DIR/a"));
-        env.write("private/secret", "s");
-        match round % 2 {
-            0 => std::os::unix::fs::symlink(env.path("private"), &other).unwrap(),
-            _ => fs::rename(env.path("private"), &other).unwrap(),
-        }
-        let go = env.path("go");
-        let is_killed = round % 4 > 1;
-        let end = match is_killed {
-            true => "kill -9 $PPID",
-            false => "touch $GO; sleep 0.01",
-        };
-        let script = format!(
-            "GO={}; echo b > $STORE_PROJECT_CACHE_DIR/b; {end}",
-            go.display()
-        );
-        if is_killed {
-            env.store(run(&[], &script));
-        }
-        let is_over = AtomicBool::new(false);
-        let saved = std::thread::scope(|scope| {
-            scope.spawn(|| exchange(&place, &other, &go, &is_over));
-            let saved = match is_killed {
-                false => env.store(run(&[], &script)),
-                true => {
-                    env.write("go", "");
-                    env.store(["save", "--pending"])
-                }
-            };
-            is_over.store(true, Ordering::Relaxed);
-            saved
-        });
-        let has = |file: &str| newest(&env, REF).contains(&file.to_owned());
-        assert!(has("a=a") && !has("secret=s"), "{saved}");
-        if saved.code != Some(0) {
-            env.ok(["save", "--pending"]);
-        }
-        assert!(has("b=b"), "{saved}");
-        assert!(!has("secret=s"), "{saved}");
-    }
 }
 
 /// The same while the run is there; and what its command makes again is saved by hand.

@@ -277,7 +277,6 @@ fn pending(how: &How, context: &Context) -> Result<()> {
 /// Saves or pushes an entry of the list, whose directory belongs to the ref `now`.
 fn settle(noted: Pending, now: Option<&RefName>, how: &How, context: &Context) -> Result<()> {
     if let Some(compiles) = noted.compiles().cloned() {
-        noted.check_place()?;
         return unpushed::push(noted, &compiles, how.dry_run, context);
     }
     let held = noted.hold(now)?;

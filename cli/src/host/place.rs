@@ -91,7 +91,8 @@ impl Held {
         std::fs::read_dir(self.link()).is_ok_and(|mut names| names.next().is_none())
     }
 
-    fn link(&self) -> String {
+    /// A path that leads to it and to nothing else, in this process.
+    pub(crate) fn link(&self) -> String {
         format!("/proc/self/fd/{}", self.0.as_raw_fd())
     }
 }
@@ -173,12 +174,24 @@ impl Place {
             && !others_may_rename(path)
     }
 
-    /// Whether what is at `path` may be a compile cache that the command made: a real directory of this user in the same
-    /// directory as before, or what only this user can have put there.
-    pub(crate) fn may_be_own(&self, path: &Path) -> bool {
-        let is_mount = look(path, AtFlags::empty()).is_some_and(|found| found.is_mount);
-        let is_known = is_own_directory(path) || !others_may_rename(path);
-        path.is_dir() && !is_mount && self.above == above(path) && is_known
+    /// Whether what is at `path` may be a compile cache that the command made.
+    fn may_be_own(&self, path: &Path) -> bool {
+        Held::open(path).is_ok_and(|held| self.may_be_own_as(&held, path))
+    }
+
+    /// Whether the directory that is held, which `path` leads to, may be a compile cache that the command made: a directory
+    /// of this user in the same directory as before, or what only this user can have put there.
+    pub(crate) fn may_be_own_as(&self, held: &Held, path: &Path) -> bool {
+        let found = look_at(&held.0, Path::new(""), AtFlags::EMPTY_PATH);
+        let is_mount = found.is_none_or(|found| found.is_mount);
+        let own = || held.0.metadata().is_ok_and(|found| found.uid() == user());
+        let above = match path.is_symlink() {
+            true => above(path),
+            false => look_at(&held.0, Path::new(".."), AtFlags::empty())
+                .map(|found| (found.inode, found.born)),
+        };
+        let is_known = own() && !path.is_symlink() || !others_may_rename(path);
+        !is_mount && self.above == above && is_known
     }
 
     /// Checks that the directory that is held, which `path` leads to, is this one, or one that was made in its place

@@ -44,6 +44,8 @@ pub(super) struct Part {
     pub(super) thing: Thing,
     /// Modification time: seconds and nanoseconds.
     pub(super) time: Option<(i64, i64)>,
+    /// Device and inode of the file, or of what the link leads to. For entries of a directory.
+    pub(super) identity: Option<(u64, u64)>,
 }
 
 /// One entry.

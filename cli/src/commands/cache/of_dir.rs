@@ -100,10 +100,12 @@ fn look(
 ) -> Result<()> {
     let full = root.join(OsStr::from_bytes(path));
     let time = |stat: &Metadata| Some((stat.mtime(), stat.mtime_nsec()));
+    let identity = |stat: &Metadata| Some((stat.dev(), stat.ino()));
     let part = if stat.is_dir() {
         Part {
             thing: Thing::Dir,
             time: time(stat),
+            identity: identity(stat),
         }
     } else if stat.is_symlink() {
         let target = std::fs::read_link(&full).map(PathBuf::into_os_string);
@@ -114,11 +116,13 @@ fn look(
                 bytes: behind.as_ref().map(Metadata::len),
             },
             time: behind.as_ref().and_then(time).or(Some((0, 0))),
+            identity: behind.as_ref().and_then(identity),
         }
     } else if stat.is_file() {
         Part {
             thing: Thing::File { bytes: stat.len() },
             time: time(stat),
+            identity: identity(stat),
         }
     } else {
         return Ok(());

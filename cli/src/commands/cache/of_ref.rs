@@ -104,7 +104,11 @@ pub(super) fn read(
             &mut entries,
             profile,
             &listed.path,
-            Part { thing, time },
+            Part {
+                thing,
+                time,
+                identity: None,
+            },
             content,
         );
         Ok(())

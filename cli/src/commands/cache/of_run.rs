@@ -5,6 +5,7 @@
 
 mod file_by_file;
 mod links;
+mod pushing;
 mod told;
 
 use std::cell::RefCell;
@@ -12,12 +13,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use store::{Error, ErrorKind, Globs, Reader, RefName, Result, Store, StoreId};
+use store::{Error, Globs, Reader, RefName, Result, Store, StoreId};
 
+use self::pushing::Made;
+pub(crate) use self::pushing::Pushing;
 use self::told::Report;
 use super::entries::{Entries, Entry, State};
 use super::of_dir;
@@ -32,6 +34,7 @@ use crate::config::layouts::{Compile, Layout, Namespaces, Places};
 use crate::context::Context;
 use crate::context::jobs::check_same;
 use crate::host::apart;
+use crate::host::place::Held;
 use crate::journal::compiles::{self, Line};
 use crate::ui::{failure, human, names, remedy};
 
@@ -68,12 +71,6 @@ struct One {
     uses: RefCell<Option<Uses>>,
     /// The note that the cache is not pushed yet.
     unpushed: RefCell<Option<Unpushed>>,
-}
-
-/// A push during the command, on a thread of its own.
-pub(crate) struct Pushing {
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<Vec<(PathBuf, Result<push::PushReport>)>>,
 }
 
 impl<'c> Compiles<'c> {
@@ -124,28 +121,23 @@ impl<'c> Compiles<'c> {
     /// Begins to push the complete entries of built-in caches; `None` if nothing was compiled.
     pub(crate) fn begin(&self) -> Option<Pushing> {
         let shipped = self.all.iter().filter(|one| one.within.is_some());
-        let made = shipped.filter(|one| one.dir.is_dir() && one.check_place().is_ok());
-        let made: Vec<_> = made
-            .filter_map(|one| Some((one.profile.clone(), one.dir.clone(), one.push.clone()?)))
-            .collect();
-        let dir = made.first().map(|(_, dir, _)| dir.clone())?;
+        let made = shipped.filter_map(|one| {
+            Some(Made {
+                held: one.dir.is_dir().then(|| one.hold().ok()).flatten()?,
+                profile: one.profile.clone(),
+                dir: one.dir.clone(),
+                push: one.push.clone()?,
+            })
+        });
+        let made: Vec<_> = made.collect();
+        let dir = made.first().map(|made| made.dir.clone())?;
         self.each_use(Uses::gather);
         let stop = Arc::new(AtomicBool::new(false));
         let opened = self.open(&stop);
         let store = opened
             .map_err(|error| warn(self.context, &dir, &error))
             .ok()?;
-        let work = move || {
-            let pushed = made.into_iter().map(|(profile, dir, (target, how))| {
-                let done = push::push(&store, (&dir, &target), &profile, &how);
-                (dir, done)
-            });
-            pushed.collect()
-        };
-        Some(Pushing {
-            stop,
-            thread: std::thread::spawn(work),
-        })
+        Some(Pushing::start(store, stop, made))
     }
 
     /// Waits for a push during the run, and reports it.
@@ -225,33 +217,6 @@ impl<'c> Compiles<'c> {
     }
 }
 
-impl Pushing {
-    pub(crate) fn is_finished(&self) -> bool {
-        self.thread.is_finished()
-    }
-
-    pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-
-    /// Reports the push. The last push reports problems of single entries.
-    fn tell(self, context: &Context) {
-        let ended = self.thread.join();
-        let all = ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        for (dir, done) in all {
-            match done {
-                Ok(report) if report.pushed > 0 => context.out.note(format_args!(
-                    "note: compile cache {}: {} pushed meanwhile",
-                    dir.display(),
-                    human::counted(report.pushed, "entry")
-                )),
-                Err(error) if error.kind() != ErrorKind::Interrupted => warn(context, &dir, &error),
-                _ => {}
-            }
-        }
-    }
-}
-
 fn warn(context: &Context, dir: &Path, error: &Error) {
     warned(context, dir, &failure::advised(error));
 }
@@ -318,8 +283,8 @@ impl One {
             return Ok(0);
         }
         links::check(self.cache.as_deref(), &self.dir)?;
-        left.check_place()?;
-        let report = push::push(store, (&self.dir, target), &self.profile, how)?;
+        let held = left.hold_pushed()?;
+        let report = push::push(store, (&self.dir, &held, target), &self.profile, how)?;
         if report.pushed > 0 {
             context.out.note(format_args!(
                 "note: compile cache {}: {} of an earlier run pushed",
@@ -330,11 +295,14 @@ impl One {
         Ok(report.pushed)
     }
 
-    /// Checks that the directory is still the one that the command was given.
-    fn check_place(&self) -> Result<()> {
+    /// Holds the directory, if it is still the one that the command was given.
+    fn hold(&self) -> Result<Held> {
         links::check(self.cache.as_deref(), &self.dir)?;
         let unpushed = self.unpushed.borrow();
-        unpushed.as_ref().map_or(Ok(()), Unpushed::check_place)
+        let hold = |unpushed: &Unpushed| unpushed.hold(&self.dir);
+        unpushed
+            .as_ref()
+            .map_or_else(|| Held::open(&self.dir), hold)
     }
 
     fn before(&mut self, reader: &Reader<'_>, context: &Context) -> Result<()> {
@@ -450,12 +418,12 @@ impl One {
         all: &Compiles<'_>,
         is_asked: &dyn Fn() -> bool,
     ) -> Result<push::PushReport> {
-        self.check_place()?;
+        let held = &self.hold()?;
         let stop = Arc::new(AtomicBool::new(false));
         let store = all.open(&stop)?;
         let (dir, profile) = (&self.dir, &self.profile);
         std::thread::scope(|scope| {
-            let pushing = scope.spawn(|| push::push(&store, (dir, target), profile, how));
+            let pushing = scope.spawn(|| push::push(&store, (dir, held, target), profile, how));
             while !pushing.is_finished() {
                 if is_asked() {
                     stop.store(true, Ordering::Relaxed);

@@ -22,6 +22,7 @@ use super::profile::Profile;
 use super::stray::{self, Strays};
 use super::{Named, Refused, of_dir};
 use crate::context::Context;
+use crate::host::place::Held;
 use crate::host::planted;
 use crate::ui::{failure, human, names, remedy};
 
@@ -80,10 +81,10 @@ pub(super) struct How {
     pub(super) allow_secret: Vec<String>,
 }
 
-/// Pushes from a directory.
+/// Pushes from a directory that is held. Whatever comes to its path meanwhile is not pushed.
 pub(super) fn push(
     store: &Store,
-    (root, target): (&Path, &RefName),
+    (root, held, target): (&Path, &Held, &RefName),
     profile: &Profile,
     how: &How,
 ) -> Result<PushReport> {
@@ -142,7 +143,7 @@ pub(super) fn push(
                 return Err(error);
             }
         };
-        let done = report.insert(store, &staged, (root, &stored, profile), how);
+        let done = report.insert(store, &staged, (held, &stored, profile), how);
         if done.is_err() {
             new.retain(|path, entry| report.is_still(root, (path, entry), profile));
         }
@@ -251,7 +252,7 @@ impl PushReport {
         &mut self,
         store: &Store,
         staged: &Staged,
-        (root, stored, profile): (&Path, &Entries, &Profile),
+        (held, stored, profile): (&Held, &Entries, &Profile),
         how: &How,
     ) -> Result<()> {
         let mut request = PutRequest::new(staged.tree(), self.target.clone());
@@ -268,7 +269,7 @@ impl PushReport {
         request.profile.check_hashes = false;
         request.dry_run = how.dry_run;
         request.readable = how.public;
-        request.source_check = Some(second_look(root, &staged.entries, profile));
+        request.source_check = Some(second_look(held, &staged.entries, profile));
         request.message = format!(
             "{} of a cache ({})",
             human::counted(staged.entries.len() as u64, "entry"),
@@ -307,13 +308,14 @@ impl PushReport {
     }
 }
 
-/// After all was read, checks that each entry is still as it was when it was found complete.
-fn second_look(root: &Path, entries: &Entries, profile: &Profile) -> SourceCheck {
-    let (root, entries, profile) = (root.to_path_buf(), entries.clone(), profile.clone());
+/// After all was read, checks that each entry is still as it was when it was found complete: the same files, in the
+/// directory that is held, since another one may have been at its path.
+fn second_look(held: &Held, entries: &Entries, profile: &Profile) -> SourceCheck {
+    let (root, entries, profile) = (held.link(), entries.clone(), profile.clone());
     let check = move || {
         let changed = entries
             .iter()
-            .find(|(path, entry)| !is_still(&root, (path, entry), &profile));
+            .find(|(path, entry)| !is_still(Path::new(&root), (path, entry), &profile));
         changed.map_or(Ok(()), |(path, _)| {
             let path = names::shown(path);
             let told = format!("{path}: somebody writes to it");
@@ -341,7 +343,7 @@ fn known(staged: &Entries, stored: &Entries, profile: &Profile) -> u64 {
 
 /// Opens the store and pushes.
 pub(super) fn pushed(
-    (root, target): (&Path, &RefName),
+    (root, held, target): (&Path, &Held, &RefName),
     profile: &Profile,
     how: &How,
     context: &Context,
@@ -350,7 +352,7 @@ pub(super) fn pushed(
         true => context.open_for_dry_run()?,
         false => context.open_for_job()?,
     };
-    let mut report = push(&store, (root, target), profile, how)?;
+    let mut report = push(&store, (root, held, target), profile, how)?;
     report.no_entry = Some(stray::of_dir(root, profile, &|_, _| false)?);
     Ok(report)
 }

@@ -15,6 +15,7 @@ use crate::commands::reach;
 use crate::config;
 use crate::context::Context;
 use crate::host::pending::{OfCompiles, Pending};
+use crate::host::place::Held;
 use crate::ui::{names, remedy};
 
 /// An entry of the list; `None` if this host keeps no state.
@@ -57,7 +58,16 @@ impl Unpushed {
     /// Conflict, if another one is in its place.
     pub(super) fn check_place(&self) -> Result<()> {
         let noted = self.0.as_ref();
-        noted.map_or(Ok(()), |noted| noted.check_place())
+        noted.map_or(Ok(()), Pending::check_place)
+    }
+
+    /// Holds the directory `dir`, if it is still the one that was noted.
+    ///
+    /// # Errors
+    /// Conflict, if another one is in its place.
+    pub(super) fn hold(&self, dir: &Path) -> Result<Held> {
+        let noted = self.0.as_ref();
+        noted.map_or_else(|| Held::open(dir), Pending::hold_pushed)
     }
 
     /// Writes the entry.
@@ -153,10 +163,11 @@ pub(super) fn push_noted(
     context: &Context,
 ) -> Result<()> {
     push::check_public(target, how)?;
+    let held = Held::open(root)?;
     let known = (context.known_id(), context);
     let noted = (!how.dry_run).then(|| Unpushed::new((root, target), profile, how, known));
     noted.iter().for_each(Unpushed::write);
-    let done = push::pushed((root, target), profile, how, context);
+    let done = push::pushed((root, &held, target), profile, how, context);
     let report = match noted {
         Some(mut noted) => noted.ended(profile, done, context)?,
         None => done?,
@@ -180,7 +191,8 @@ pub(crate) fn push(noted: Pending, of: &OfCompiles, is_dry: bool, context: &Cont
         is_unnamed: of.is_unnamed,
         allow_secret: Vec::new(),
     };
-    let done = push::pushed((&dir, &target), &profile, &how, context);
+    let held = noted.hold_pushed()?;
+    let done = push::pushed((&dir, &held, &target), &profile, &how, context);
     let report = match is_dry {
         true => done?,
         false => Unpushed(Some(noted)).ended(&profile, done, context)?,

@@ -37,10 +37,25 @@ impl Pending {
     /// # Errors
     /// Conflict, if it is not.
     pub(crate) fn check_place(&self) -> Result<()> {
-        let may_be = |place: Place| place.is_at(&self.path) || place.may_be_own(&self.path);
-        match self.place.is_none_or(may_be) {
+        // What is not there yet may be made.
+        let is_to_come = self.place.is_none_or(|place| place.is_at(&self.path));
+        match is_to_come {
             true => Ok(()),
-            false => Err(place::other(&self.path).hint(self.how_to_go_on())),
+            false => self.hold_pushed().map(drop),
+        }
+    }
+
+    /// Holds the directory of a push, if it is that one.
+    ///
+    /// # Errors
+    /// Conflict, if it is not.
+    pub(crate) fn hold_pushed(&self) -> Result<Held> {
+        let other = || place::other(&self.path).hint(self.how_to_go_on());
+        let held = Held::open(&self.path).map_err(|_| other())?;
+        let may_be = |place: Place| place.is(&held) || place.may_be_own_as(&held, &self.path);
+        match self.place.is_none_or(may_be) {
+            true => Ok(held),
+            false => Err(other()),
         }
     }
 
