@@ -320,6 +320,12 @@ fn a_command_that_moves_its_cache_is_told_where_it_is() {
     assert_ne!(told.code, Some(0), "{told}");
     assert!(told.stderr.contains(&way), "{told}");
     assert!(told.stderr.contains("move away what is in"), "{told}");
+    // What is in its place is not the command's.
+    fs::write(to.join("other"), "").unwrap();
+    let told = env.store(["save", "--pending"]);
+    assert_eq!(told.code, Some(6), "{told}");
+    assert_eq!(newest(&env, REF), ["a=a", "b=b"]);
+    fs::remove_file(to.join("other")).unwrap();
     // A run in between says what is missing.
     fs::remove_dir(&to).unwrap();
     let told = env.store(run(&[], "true"));

@@ -30,6 +30,18 @@ fn the_cache_stays_where_a_link_of_its_user_leads() {
     assert_eq!(newest(&env, REF), ["a=a", "b=b", "c=c"]);
 }
 
+/// What the link leads to may have to be made.
+#[test]
+fn a_link_that_leads_to_nothing_yet_is_followed() {
+    let env = environment!();
+    env.ok(run(&[], "echo a > $STORE_PROJECT_CACHE_DIR/a"));
+    fs::remove_dir_all(env.path("base/project")).unwrap();
+    symlink("../scratch", env.path("base/project")).unwrap();
+    env.ok(run(&[], "echo b > $STORE_PROJECT_CACHE_DIR/b"));
+    assert!(env.path("base/project").is_symlink() && env.path("scratch/a").exists());
+    assert_eq!(newest(&env, REF), ["a=a", "b=b"]);
+}
+
 /// A command may move its cache to another disk and leave a link.
 #[test]
 fn what_a_command_moves_and_leads_to_is_saved_again_and_again() {
@@ -131,4 +143,30 @@ fn work_on_a_volume_that_is_away_stays_on_the_list() {
     env.ok(["save", "--pending"]);
     let none = env.store(["save", "--pending"]);
     assert_eq!(none.code, Some(0), "{none}");
+}
+
+/// The same if somebody moved only the cache, before it had any version.
+#[test]
+fn work_that_somebody_moved_away_stays_on_the_list() {
+    let env = environment!();
+    let place = env.path("base/project");
+    killed(&env, "echo b > $STORE_PROJECT_CACHE_DIR/b");
+    fs::rename(&place, env.path("away")).unwrap();
+    let next = env.store(run(&[], "echo c > $STORE_PROJECT_CACHE_DIR/c"));
+    assert_eq!(next.code, Some(0), "{next}");
+    assert!(next.stderr.contains("it stays on the list"), "{next}");
+    let refused = env.store(["save", "--pending"]);
+    assert_eq!(refused.code, Some(6), "{refused}");
+    fs::rename(&place, env.path("other")).unwrap();
+    fs::rename(env.path("away"), &place).unwrap();
+    env.ok(["save", "--pending"]);
+    assert_eq!(newest(&env, REF), ["b=b", "c=c"]);
+    assert_eq!(env.store(["save", "--pending"]).code, Some(0));
+    // What is gone for good is given up.
+    killed(&env, "echo d > $STORE_PROJECT_CACHE_DIR/d");
+    fs::remove_dir_all(&place).unwrap();
+    env.ok(run(&[], "true"));
+    assert_eq!(env.store(["save", "--pending"]).code, Some(6));
+    env.ok(["save", "--forget", place.to_str().unwrap()]);
+    assert_eq!(env.store(["save", "--pending"]).code, Some(0));
 }

@@ -118,3 +118,20 @@ fn what_comes_to_the_place_while_compiles_are_pushed_is_not_pushed() {
         assert!(pushed.contains("OWN"), "{round}: {ran}");
     }
 }
+
+/// Where the cache is not, nothing says that there are no compiles in it.
+#[test]
+fn compiles_of_a_cache_that_was_away_are_pushed_when_it_is_back() {
+    let env = environment!();
+    open_base(&env);
+    env.write("base/other/file", "");
+    let script = "mkdir -p $TRITON_CACHE_DIR/OWN; echo '{}' > $TRITON_CACHE_DIR/OWN/__grp__add.json; \
+                  cd base; mv project away; mv other project";
+    let ran = env.store(run(&[], script));
+    assert_eq!(ran.code, Some(5), "{ran}");
+    let place = env.path("base/project");
+    fs::rename(&place, env.path("base/other")).unwrap();
+    fs::rename(env.path("base/away"), &place).unwrap();
+    env.ok(["save", "--pending"]);
+    env.ok(["ls", "project/llama/triton:OWN"]);
+}

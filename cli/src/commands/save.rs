@@ -112,6 +112,10 @@ pub(crate) struct How {
     /// Device and inode of the directory on the list, whatever comes to its path.
     #[arg(skip)]
     identity: Option<(u64, u64)>,
+
+    /// The version that it is of, if this host knows nothing of it; 0: of nothing.
+    #[arg(skip)]
+    of_version: Option<u64>,
 }
 
 impl How {
@@ -256,11 +260,7 @@ fn pending(how: &How, context: &Context) -> Result<()> {
             continue;
         }
         let is_for_it = store.as_ref().map_or(Ok(()), |store| noted.check(store));
-        let now = store.as_ref().and_then(|store| {
-            let pools = pools::of_source(noted.directory(), &context.config().pool);
-            store::saved_to(store, &pools, noted.directory()).ok()
-        });
-        let outcome = is_for_it.and_then(|()| settle(noted, now.as_ref(), how, context));
+        let outcome = is_for_it.and_then(|()| settle(noted, how, context));
         failed.extend(outcome.err().map(|error| failure::advised(&error)));
     }
     match failed.is_empty() {
@@ -274,17 +274,15 @@ fn pending(how: &How, context: &Context) -> Result<()> {
     }
 }
 
-/// Saves or pushes an entry of the list, whose directory belongs to the ref `now`.
-fn settle(noted: Pending, now: Option<&RefName>, how: &How, context: &Context) -> Result<()> {
+/// Saves or pushes an entry of the list.
+fn settle(noted: Pending, how: &How, context: &Context) -> Result<()> {
     if let Some(compiles) = noted.compiles().cloned() {
         return unpushed::push(noted, &compiles, how.dry_run, context);
     }
-    let held = noted.hold(now)?;
-    if let Some(told) = noted.made_again() {
-        context.out.warning(format_args!("warning: {told}"));
-    }
+    let held = noted.hold()?;
     let how = How {
         identity: held.identity(),
+        of_version: noted.base(),
         ..how.of(&noted)
     };
     let main = noted.main().filter(|_| noted.is_aside());
@@ -296,10 +294,13 @@ fn settle(noted: Pending, now: Option<&RefName>, how: &How, context: &Context) -
         // The save took it for the one of the path, which is of another directory.
         main.iter().for_each(Pending::keep);
     }
-    saved.map_err(|error| match error.remedy() {
-        Some(Remedy::NameBase) => error.hint(noted.by_hand()),
-        _ => error,
-    })
+    let is_unknown = |error: &Error| error.remedy() == Some(&Remedy::NameBase);
+    saved.map_err(
+        |error| match noted.by_hand().filter(|_| is_unknown(&error)) {
+            Some(by_hand) => error.hint(by_hand),
+            None => error,
+        },
+    )
 }
 
 /// If nothing is known of a directory because a pool cannot be used, says so instead of asking for what the pool knows.
@@ -339,7 +340,11 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
     }
     let mut request = request(dir, target.clone(), &how);
     request.pools = pools;
-    let base = left.and_then(|left| left.written()?.base());
+    let noted = || left.and_then(|left| left.written()?.base());
+    let base = match how.identity {
+        Some(_) => how.of_version,
+        None => noted(),
+    };
     if let Some(base) = base.filter(|_| how.base.is_none()) {
         // The same ancestor as in the save of the run.
         request.onto = Onto::Merge(Ancestor::KnownOr(base));

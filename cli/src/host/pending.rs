@@ -16,7 +16,7 @@ use store::{Error, RefName, Result, Store};
 
 use crate::host::place::Place;
 use crate::host::state;
-use crate::ui::names::{quoted, quoted_path, save_by_hand};
+use crate::ui::names::{quoted, quoted_path};
 
 /// The directory of these files, below the state directory.
 const DIR: &str = "pending";
@@ -290,11 +290,6 @@ impl Pending {
         let key = name.split(|byte| *byte == b'.').next().unwrap_or_default();
         let key = std::ffi::OsStr::from_bytes(key);
         self.file.with_file_name(key).with_extension("json")
-    }
-
-    /// How to save the directory by hand, if it is not known which version it was made from.
-    pub(crate) fn by_hand(&self) -> String {
-        save_by_hand(&self.path, self.target().unwrap_or("REF"), self.given)
     }
 
     pub(crate) fn target(&self) -> Option<&str> {

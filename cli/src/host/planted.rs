@@ -58,6 +58,11 @@ pub(crate) fn is_strange(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| !own.contains(&found.uid()))
 }
 
+/// Whether a symlink of another user is on the way to `path`, or there.
+pub(crate) fn is_led_by_others(path: &Path) -> bool {
+    path.ancestors().any(|at| at.is_symlink() && is_strange(at))
+}
+
 /// Checks that no symlink of another user is at `path`.
 ///
 /// # Errors

@@ -95,9 +95,10 @@ pub(super) fn base(
                     of_mark(reader, pool, &mark, vouchers)?
                 }
                 _ if state.version(&request.target, None).is_err() => Base::default(),
-                // A directory that holds the name of a record was made by a pool, which is not known here any more.
+                // A directory that holds the name of a record was made by a pool, which is not known here any more, so that
+                // it was not made from nothing.
                 _ => match ancestor {
-                    Ancestor::KnownOr(number) if stamped(root).is_none() => {
+                    Ancestor::KnownOr(number) if number > 0 || stamped(root).is_none() => {
                         of_version(state, request, number)?
                     }
                     _ => return Err(unknown(request)),

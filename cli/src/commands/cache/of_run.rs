@@ -373,7 +373,10 @@ impl One {
         let unsaved = "neither pushed nor saved with a cache";
         no_entry.tell((&self.dir, &self.profile), unsaved, context);
         if self.within.is_some() && found.is_empty() && no_entry.is_none() {
-            self.unpushed.borrow().iter().for_each(Unpushed::remove);
+            // Where another directory is, this says nothing of what was compiled.
+            let unpushed = self.unpushed.borrow();
+            let in_place = unpushed.iter().filter(|one| one.check_place().is_ok());
+            in_place.for_each(Unpushed::remove);
             return Ok(());
         }
         let is_complete = |entry: &Entry| entry.state(&self.profile) == State::Complete;

@@ -56,11 +56,9 @@ impl Cache {
     /// A cache at `place`. If that is a symlink of this user's, the cache is where it leads: a tree that were made in its
     /// place would be on another disk.
     pub(super) fn new(name: RefName, place: &Path, is_needed: bool, exclude: Vec<String>) -> Self {
-        let is_own_link = place.is_symlink() && !planted::is_strange(place);
-        let real = place.canonicalize().ok().filter(|_| is_own_link);
         Self {
             name,
-            dir: real.unwrap_or_else(|| place.to_path_buf()),
+            dir: led_to(place),
             place: place.to_path_buf(),
             is_needed,
             exclude,
@@ -185,12 +183,11 @@ impl Cache {
         }
     }
 
-    /// Says that what an earlier run left is not there. If the directory above is another one, it may come back.
+    /// Says that what an earlier run left is not there. It may come back.
     fn tell_gone(&self, left: &Pending, context: &Context) {
         let may_return = match left.set_aside() {
             true => {
-                ": the directory above is another one than then, and its volume may not be mounted; it stays on the list, \
-                 for `store save --pending` when it is back"
+                ": it stays on the list, for `store save --pending` when it is back, as when a volume is mounted again"
             }
             false => "",
         };
@@ -200,7 +197,7 @@ impl Cache {
         ));
     }
 
-    fn make_dir(&self) -> Result<()> {
+    fn make_dir(&mut self) -> Result<()> {
         if self.dir.exists() && !self.dir.is_dir() {
             let dir = self.dir.display();
             let error = Error::conflict(format!(
@@ -210,7 +207,10 @@ impl Cache {
                 "the command was not started: move {dir} away, which an earlier job may have made"
             )));
         }
-        store::make_directories(&self.dir).map(drop)
+        store::make_directories(&self.dir)?;
+        // A link may have led to what was not there.
+        self.dir = led_to(&self.place);
+        Ok(())
     }
 
     fn make(
@@ -238,10 +238,7 @@ impl Cache {
         let mut left_out = Vec::new();
         let is_in_place = left.is_none_or(Pending::is_in_place);
         if is_left && !is_empty(&self.dir) && !(is_in_place && self.is_all_apart()) {
-            left.map_or(Ok(()), |left| left.check_held(held, None))?;
-            if let Some(told) = left.and_then(Pending::made_again) {
-                context.out.warning(format_args!("warning: {told}"));
-            }
+            left.map_or(Ok(()), |left| left.check_held(held))?;
             // As far as known, the killed run made these files.
             let message = left.and_then(Pending::message);
             let message = message.unwrap_or_else(|| message_of(job));
@@ -302,7 +299,7 @@ impl Cache {
                 "{dir}: is not empty, and no run of yours here made it for {name}"
             ))
             .hint(format!(
-                "the command was not started: name another directory with --base, one for each user and job, or look at                  what is there and save it first: {}",
+                "the command was not started: name another directory with --base, one for each user and job, or look at what is there and save it first: {}",
                 names::save_by_hand(&self.dir, name.as_str(), None)
             )),
         })
@@ -421,4 +418,11 @@ pub(super) fn newest(store: &Store) -> Result<Reader<'_>> {
 
 pub(super) fn is_here(name: &RefName, reader: &Reader<'_>) -> bool {
     reader.view().state.version(name, None).is_ok()
+}
+
+/// Where the symlink of this user at `place` leads; without one, the place.
+fn led_to(place: &Path) -> PathBuf {
+    let is_own_link = place.is_symlink() && !planted::is_strange(place);
+    let real = place.canonicalize().ok().filter(|_| is_own_link);
+    real.unwrap_or_else(|| place.to_path_buf())
 }

@@ -16,7 +16,7 @@ use crate::commands::cache::of_run::{Compiles, Pushing};
 use crate::commands::{reach, save};
 use crate::context::Context;
 use crate::host::pending::{Pending, message_of};
-use crate::host::place::Held;
+use crate::host::place::{Held, Place};
 use crate::host::planted;
 use crate::ui::{failure, names, remedy};
 
@@ -109,6 +109,7 @@ impl<'s> Saver<'s> {
     fn keep_noted(&self) {
         let unsaved = self.caches.iter().flat_map(|cache| &cache.unsaved);
         unsaved.for_each(Pending::keep);
+        self.caches.iter().for_each(note_made_again);
         self.compiles.keep_noted();
     }
 
@@ -231,7 +232,7 @@ impl<'s> Saver<'s> {
                 false => String::new(),
             };
             return error.within(format!("{name}: not saved")).hint(format!(
-                "the command moved its cache: {first}`mv -T {from} {to}` takes it back, and `store save --pending` saves it; \
+                "the cache was moved to another place: {first}`mv -T {from} {to}` takes it back, and `store save --pending` saves it; \
                  before the next run there"
             ));
         }
@@ -257,13 +258,8 @@ impl<'s> Saver<'s> {
             ));
         }
         if is_there {
-            let base = base(cache);
-            let made_again = cache.unsaved.clone().filter(|_| is_removed(cache));
-            if let Some(unsaved) = made_again {
-                // If this fails, the next save asks for the version.
-                drop(unsaved.of_what_is_there().with_base(base).write());
-            }
-            return not_saved(error, cache, base);
+            note_made_again(cache);
+            return not_saved(error, cache, base(cache));
         }
         let error = error.within(format!("{name}: not saved"));
         if let Some(unsaved) = &cache.unsaved {
@@ -394,6 +390,20 @@ fn is_exchanged(cache: &Cache) -> bool {
     let is_there = cache.place.symlink_metadata().is_ok();
     let followed = cache.followed();
     is_there && followed.is_some_and(|followed| !followed.is_at(&cache.place))
+}
+
+/// Puts the directory on the list that the command made in the place of its own, if it did: the list has the other one.
+fn note_made_again(cache: &Cache) {
+    let unsaved = cache.unsaved.as_ref().filter(|_| is_removed(cache));
+    let (Some(unsaved), Ok(held)) = (unsaved, Saver::hold(cache)) else {
+        return;
+    };
+    if unsaved.written().is_some_and(|noted| !noted.is_of(&held)) {
+        let place = Place::of_held(&held, &cache.place);
+        let unsaved = unsaved.clone().of_place(place, cache.given());
+        // If this fails, the next save asks for the version.
+        drop(unsaved.with_base(base(cache)).write());
+    }
 }
 
 /// What the directory is of, if this host knows nothing of it: one that the command made in the place of its own has
