@@ -167,6 +167,81 @@ fn work_that_somebody_moved_away_stays_on_the_list() {
     fs::remove_dir_all(&place).unwrap();
     env.ok(run(&[], "true"));
     assert_eq!(env.store(["save", "--pending"]).code, Some(6));
-    env.ok(["save", "--forget", place.to_str().unwrap()]);
+    // The newer one, which is there, stays on the list until it goes, too.
+    killed(&env, "echo e > $STORE_PROJECT_CACHE_DIR/e");
+    let forget = ["save", "--forget", place.to_str().unwrap()];
+    let forgotten = env.store(forget);
+    let count = forgotten.stderr.matches("/project: its save").count();
+    assert_eq!(count, 1, "{forgotten}");
+    let rest = env.store(["save", "--pending", "--dry-run"]);
+    assert_eq!(rest.code, Some(0), "{rest}");
+    env.ok(forget);
+    assert_eq!(env.store(forget).code, Some(3));
+    assert_eq!(newest(&env, REF), ["b=b", "c=c"]);
+}
+
+/// One path may have had several directories whose work is not saved: a save of one says nothing of the others.
+#[test]
+fn each_directory_of_a_path_is_on_the_list_for_itself() {
+    for by_hand in [false, true] {
+        let env = environment!();
+        let place = env.path("base/project");
+        for name in ["b", "c", "d"] {
+            killed(
+                &env,
+                &format!("echo {name} > $STORE_PROJECT_CACHE_DIR/{name}"),
+            );
+            fs::rename(&place, env.path(name)).unwrap();
+        }
+        for (left, name) in [(2, "c"), (1, "d"), (0, "b")] {
+            fs::rename(env.path(name), &place).unwrap();
+            let place = place.to_str().unwrap();
+            let pending = match by_hand {
+                true => {
+                    env.ok(["save", place, REF, "--base", "0"]);
+                    env.store(["save", "--pending", "--dry-run"])
+                }
+                false => env.store(["save", "--pending"]),
+            };
+            assert_eq!(
+                pending.code,
+                Some(if left == 0 { 0 } else { 6 }),
+                "{pending}"
+            );
+            let named = pending.stderr.matches("  /").count();
+            assert_eq!(named, left, "{pending}");
+            assert!(newest(&env, REF).contains(&format!("{name}={name}")));
+            fs::rename(place, env.path(name)).unwrap();
+        }
+        let none = env.store(["save", "--pending"]);
+        assert_eq!(none.code, Some(0), "{none}");
+        assert_eq!(newest(&env, REF), ["b=b", "c=c", "d=d"]);
+    }
+}
+
+/// A run goes on with the directory that is back, whatever was there meanwhile.
+#[test]
+fn a_run_takes_up_the_directory_that_is_back() {
+    let env = environment!();
+    let place = env.path("base/project");
+    for name in ["b", "c"] {
+        killed(
+            &env,
+            &format!("echo {name} > $STORE_PROJECT_CACHE_DIR/{name}"),
+        );
+        fs::rename(&place, env.path(name)).unwrap();
+    }
+    // A newer one that has nothing left to save.
+    env.ok(run(&[], "true"));
+    fs::remove_dir_all(&place).unwrap();
+    fs::rename(env.path("b"), &place).unwrap();
+    env.ok(run(&[], "echo d > $STORE_PROJECT_CACHE_DIR/d"));
+    assert_eq!(newest(&env, REF), ["b=b", "d=d"]);
+    let refused = env.store(["save", "--pending"]);
+    assert_eq!(refused.code, Some(6), "{refused}");
+    fs::rename(&place, env.path("b")).unwrap();
+    fs::rename(env.path("c"), &place).unwrap();
+    env.ok(["save", "--pending"]);
+    assert_eq!(newest(&env, REF), ["b=b", "c=c", "d=d"]);
     assert_eq!(env.store(["save", "--pending"]).code, Some(0));
 }

@@ -135,3 +135,28 @@ fn compiles_of_a_cache_that_was_away_are_pushed_when_it_is_back() {
     env.ok(["save", "--pending"]);
     env.ok(["ls", "project/llama/triton:OWN"]);
 }
+
+/// The compiles of a killed run stay with its cache, wherever that is for a while.
+#[test]
+fn compiles_of_a_killed_run_are_pushed_when_its_cache_is_back() {
+    let env = environment!();
+    let place = env.path("base/project");
+    let script = |name: &str, end: &str| {
+        format!(
+            "mkdir -p $TRITON_CACHE_DIR/{name}; echo '{{}}' > $TRITON_CACHE_DIR/{name}/__grp__add.json; {end}"
+        )
+    };
+    env.store(run(&[], &script("OWN", "kill -9 $PPID")));
+    fs::rename(&place, env.path("away")).unwrap();
+    env.ok(run(&[], &script("NEXT", "true")));
+    let pushed = env.ok(["ls", "project/llama/triton"]);
+    assert!(
+        pushed.contains("NEXT") && !pushed.contains("OWN"),
+        "{pushed}"
+    );
+    fs::rename(&place, env.path("other")).unwrap();
+    fs::rename(env.path("away"), &place).unwrap();
+    let pending = env.store(["save", "--pending"]);
+    assert_eq!(pending.code, Some(0), "{pending}");
+    env.ok(["ls", "project/llama/triton:OWN"]);
+}

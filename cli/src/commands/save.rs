@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use store::{
-    Ancestor, Counts, Error, ErrorKind, Onto, ProfileChoice, Progress, PutReport, PutRequest,
-    RefName, Remedy, Result, Store, View,
+    Ancestor, Counts, Error, Onto, ProfileChoice, Progress, PutReport, PutRequest, RefName, Remedy,
+    Result, Store, View,
 };
 
 use crate::commands::cache::unpushed;
@@ -202,7 +202,15 @@ pub(crate) fn save(
             let unnamed = noted(None).filter(|_| saved.is_usual);
             let settled = [noted(Some(&saved.target)), unnamed];
             let settled = settled.into_iter().flatten().filter(|_| !how.dry_run);
-            settled.for_each(|noted| noted.remove());
+            let others: Vec<bool> = settled.map(|noted| noted.remove_saved()).collect();
+            if others.contains(&true) && how.identity.is_none() {
+                let quoted = names::quoted_path(dir);
+                context.out.note(format_args!(
+                    "note: {}: another directory of this path is still to be saved: `store save --pending` names it, and \
+                     `store save --forget {quoted}` gives it up",
+                    dir.display()
+                ));
+            }
             saved.outcome
         }
     }
@@ -285,15 +293,8 @@ fn settle(noted: Pending, how: &How, context: &Context) -> Result<()> {
         of_version: noted.base(),
         ..how.of(&noted)
     };
-    let main = noted.main().filter(|_| noted.is_aside());
     let target = noted.target().map(|name| names::name(OsStr::new(name)));
     let saved = save(noted.directory(), target.transpose()?, &how, context);
-    let is_saved = |error: &Error| error.kind() == ErrorKind::Partial;
-    if noted.is_aside() && !how.dry_run && saved.as_ref().err().is_none_or(is_saved) {
-        noted.remove();
-        // The save took it for the one of the path, which is of another directory.
-        main.iter().for_each(Pending::keep);
-    }
     let is_unknown = |error: &Error| error.remedy() == Some(&Remedy::NameBase);
     saved.map_err(
         |error| match noted.by_hand().filter(|_| is_unknown(&error)) {
@@ -340,7 +341,7 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
     }
     let mut request = request(dir, target.clone(), &how);
     request.pools = pools;
-    let noted = || left.and_then(|left| left.written()?.base());
+    let noted = || left.and_then(|left| left.here()?.base());
     let base = match how.identity {
         Some(_) => how.of_version,
         None => noted(),

@@ -74,6 +74,9 @@ pub(crate) struct Pending {
     /// The version that the job was given, for hints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     given: Option<u64>,
+    /// Whether the job removed the directory, so that it cannot come back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_removed: bool,
     /// Whether the job left nothing to save, so that this only says whose directory it is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_done: bool,
@@ -137,6 +140,7 @@ impl Pending {
             target: target.map(ToString::to_string),
             place: Place::of(&path),
             given: None,
+            is_removed: false,
             is_done: false,
             compiles,
             file: kept.join(DIR).join(format!("{name}.json")),
@@ -275,23 +279,6 @@ impl Pending {
         )))
     }
 
-    /// Whether this was set aside.
-    pub(crate) fn is_aside(&self) -> bool {
-        self.main_file() != self.file
-    }
-
-    /// The save of the same path that is not set aside.
-    pub(crate) fn main(&self) -> Option<Self> {
-        Self::read(&self.main_file())
-    }
-
-    fn main_file(&self) -> PathBuf {
-        let name = self.file.file_name().unwrap_or_default().as_bytes();
-        let key = name.split(|byte| *byte == b'.').next().unwrap_or_default();
-        let key = std::ffi::OsStr::from_bytes(key);
-        self.file.with_file_name(key).with_extension("json")
-    }
-
     pub(crate) fn target(&self) -> Option<&str> {
         self.target.as_deref()
     }
@@ -333,6 +320,16 @@ impl Pending {
             .map_err(failed)
     }
 
+    /// Notes that the job removed the directory: somebody may save another one in its stead.
+    pub(crate) fn write_removed(&self) {
+        let removed = Self {
+            is_removed: true,
+            ..self.clone()
+        };
+        // If this fails, it stays on the list until it is given up.
+        drop(removed.write());
+    }
+
     /// Keeps the save on the list only for whose directory it is.
     pub(crate) fn write_done(&self) {
         let done = Self {
@@ -371,7 +368,7 @@ impl Pending {
 
     fn saved_file(&self) -> Option<PathBuf> {
         let kept = self.file.parent()?.parent()?;
-        Some(kept.join(SAVED_DIR).join(self.file.file_name()?))
+        Some(kept.join(SAVED_DIR).join(self.main_file().file_name()?))
     }
 }
 

@@ -143,7 +143,8 @@ impl Place {
 
     /// A name for it in a list.
     pub(crate) fn name(&self) -> String {
-        format!("{:x}-{:x}", self.inode, self.born.as_nanos())
+        let (above, _) = self.above.unwrap_or_default();
+        format!("{:x}-{:x}-{above:x}", self.inode, self.born.as_nanos())
     }
 
     /// Whether `path` still leads to the directory. Where nothing was, whatever this user made is it.

@@ -312,11 +312,17 @@ impl One {
         }
         let unpushed = self.unpushed(reader.store(), context);
         let left = unpushed.as_ref().and_then(Unpushed::written);
-        let is_exchanged = left.is_some_and(|left| left.check_place().is_err());
+        let is_exchanged = left
+            .as_ref()
+            .is_some_and(|left| left.check_place().is_err());
         if is_exchanged && !self.complete()?.is_empty() {
             // That was said when what was left was to be pushed. It stays on the list, and what is there now is not pushed.
             self.push = None;
         } else {
+            if let Some(left) = left.filter(|_| is_exchanged) {
+                // It may come back with the cache that it is in.
+                left.set_aside();
+            }
             unpushed.iter().for_each(Unpushed::write);
             self.unpushed = RefCell::new(unpushed);
         }

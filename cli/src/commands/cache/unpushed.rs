@@ -43,7 +43,9 @@ impl Unpushed {
 
     /// The entry as it is on the list, if it is there.
     pub(super) fn written(&self) -> Option<Pending> {
-        self.0.as_ref()?.written()
+        let noted = self.0.as_ref()?;
+        noted.take_back();
+        noted.written()
     }
 
     /// Notes which directory is there now, and writes the entry.
@@ -147,7 +149,8 @@ fn complete(dir: &Path, profile: &Profile) -> u64 {
 /// of it failed.
 pub(crate) fn is_any(noted: &Pending, of: &OfCompiles) -> bool {
     let dir = noted.directory();
-    if !dir.exists() {
+    // What is in the place of one that was set aside says nothing of it.
+    if !dir.exists() || noted.is_aside() && noted.check_place().is_err() {
         return of.entries > 0;
     }
     // The push reports a profile that cannot be read.

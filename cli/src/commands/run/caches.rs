@@ -131,6 +131,7 @@ impl Cache {
         let held = Held::open(&self.dir)?;
         let url = context.store_url()?;
         let unsaved = Pending::new(config::state_dir(), &self.dir, (&url, Some(&self.name)));
+        unsaved.iter().for_each(Pending::take_back);
         let left = unsaved.as_ref().and_then(Pending::written);
         let is_gone = |left: &&Pending| {
             !was_there || !left.is_in_place() && (left.is_past() || is_empty(&self.dir))
@@ -243,6 +244,8 @@ impl Cache {
             let message = left.and_then(Pending::message);
             let message = message.unwrap_or_else(|| message_of(job));
             left_out = self.save_what_was_left(store, (held, message), context)?;
+            // The tree may be made anew, which is another directory than the noted one.
+            left.into_iter().for_each(Pending::remove);
             *reader = newest(store)?;
         }
         let takes_over = is_left && (left_out.is_empty() || !is_tree(&known, &self.dir));
@@ -309,7 +312,7 @@ impl Cache {
     fn held(&self, store: &Store, pools: &[Arc<Pool>], context: &Context) -> Result<Vec<RefName>> {
         let url = context.store_url()?;
         let left = Pending::new(config::state_dir(), &self.dir, (&url, Some(&self.name)));
-        let left = left.as_ref().and_then(Pending::written);
+        let left = left.and_then(|left| left.here().or_else(|| left.written()));
         if let Some(left) = &left {
             left.check(store)?;
         }

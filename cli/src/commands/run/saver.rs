@@ -237,6 +237,8 @@ impl<'s> Saver<'s> {
             ));
         }
         if is_exchanged(cache) {
+            let unsaved = cache.unsaved.iter().filter(|_| is_removed(cache));
+            unsaved.for_each(Pending::write_removed);
             let given = cache.given().filter(|_| is_removed(cache));
             let by_hand = names::save_by_hand(&cache.dir, name.as_str(), given);
             let by_hand = match planted::is_strange(&cache.place) {

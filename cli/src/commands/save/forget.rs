@@ -19,7 +19,8 @@ pub(super) fn missing(dir: &Path) -> String {
     )
 }
 
-/// Takes `dir` and all directories below it off the list for the store.
+/// Takes `dir` and all directories below it off the list for the store. Where the list has several of one path, those that
+/// are not there go first.
 ///
 /// # Errors
 /// Not found, if none of them is on it.
@@ -43,7 +44,10 @@ pub(super) fn forget(dir: &Path, is_dry: bool, context: &Context) -> Result<()> 
         );
         return Err(error.hint("`store save --pending --dry-run` shows the list"));
     }
-    for noted in &all {
+    let gone: Vec<_> = all.iter().filter(|noted| !noted.is_in_place()).collect();
+    let of_gone = |noted: &Pending| gone.iter().any(|one| one.is_beside(noted));
+    let stays = |noted: &&Pending| noted.is_in_place() && of_gone(noted);
+    for noted in all.iter().filter(|noted| !stays(noted)) {
         let dir = noted.directory().display();
         let target = noted.target().map(|name| format!(" to {name}"));
         let target = target.unwrap_or_default();

@@ -1,8 +1,12 @@
 //! Whether the directory of a pending save is the one that was noted.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
 use store::Result;
 
-use super::{OfCompiles, Pending};
+use super::{OfCompiles, Pending, files};
 use crate::host::place::{self, Held, Place};
 use crate::host::planted;
 use crate::ui::names::{quoted, quoted_path, save_by_hand};
@@ -62,7 +66,7 @@ impl Pending {
     /// # Errors
     /// Conflict, if it is not.
     pub(crate) fn check_held(&self, held: &Held) -> Result<()> {
-        match self.place.is_none_or(|place| place.is(held)) {
+        match self.may_be_of(held) {
             true => Ok(()),
             false => Err(place::other(&self.path).hint(self.how_to_go_on())),
         }
@@ -99,12 +103,72 @@ impl Pending {
         )
     }
 
-    /// Keeps the save on the list beside a new one of the same path: what is not here may come back. Returns whether it did.
+    /// Keeps the entry on the list beside a new one of the same path: what is not here may come back. Returns whether it did.
     pub(crate) fn set_aside(&self) -> bool {
         let Some(place) = self.place else {
             return false;
         };
         let aside = self.file.with_extension(format!("{}.json", place.name()));
         std::fs::rename(&self.file, aside).is_ok()
+    }
+
+    /// Whether it was set aside.
+    pub(crate) fn is_aside(&self) -> bool {
+        self.main_file() != self.file
+    }
+
+    /// Whether both are of one path, one store and one ref.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        self.main_file() == other.main_file()
+    }
+
+    /// Makes the entry that was set aside count again whose directory is at the path now, and sets the one aside that counts.
+    pub(crate) fn take_back(&self) {
+        let Some(here) = self.here().filter(Self::is_aside) else {
+            return;
+        };
+        let main = Self::read(&self.main_file());
+        if main.is_none_or(|main| main.set_aside()) {
+            // Otherwise it stays where it is, and the next call tries again.
+            drop(std::fs::rename(&here.file, self.main_file()));
+        }
+    }
+
+    /// The entry of the directory that is at the path now.
+    pub(crate) fn here(&self) -> Option<Self> {
+        let held = Held::open(&self.path).ok()?;
+        self.of_path().find(|noted| noted.may_be_of(&held))
+    }
+
+    /// Takes the directory off the list that is at the path now and was saved. Returns whether others of the path stay on it.
+    pub(crate) fn remove_saved(&self) -> bool {
+        let held = Held::open(&self.path).ok();
+        let is_saved = |noted: &Self| {
+            let is_of = held.as_ref().is_none_or(|held| noted.may_be_of(held));
+            is_of || noted.is_removed
+        };
+        let (saved, others): (Vec<_>, Vec<_>) = self.of_path().partition(is_saved);
+        saved.iter().for_each(Self::remove);
+        !others.is_empty()
+    }
+
+    /// All entries of the path, of one store and one ref.
+    fn of_path(&self) -> impl Iterator<Item = Self> {
+        let (main, kept) = (self.main_file(), self.file.parent().and_then(Path::parent));
+        let all = files(kept.map(Path::to_path_buf)).filter_map(|file| Self::read(&file));
+        all.filter(move |noted| noted.main_file() == main)
+    }
+
+    /// Whether it may be of the directory that is held.
+    fn may_be_of(&self, held: &Held) -> bool {
+        self.place.is_none_or(|place| place.is(held))
+    }
+
+    /// The file of the entry of the same path that is not set aside.
+    pub(super) fn main_file(&self) -> PathBuf {
+        let name = self.file.file_name().unwrap_or_default().as_bytes();
+        let key = name.split(|byte| *byte == b'.').next().unwrap_or_default();
+        let key = OsStr::from_bytes(key);
+        self.file.with_file_name(key).with_extension("json")
     }
 }
