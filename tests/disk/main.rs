@@ -18,4 +18,5 @@ mod shared;
 mod sweep;
 mod syncs;
 mod trace;
+mod unborn;
 mod witness;

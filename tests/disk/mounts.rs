@@ -64,6 +64,22 @@ impl Mount {
         self.mount();
     }
 
+    /// Keeps a copy of all that is on the disk, for [`Self::set_back`].
+    pub(crate) fn keep_copy(&self) {
+        unmount(&self.path()).unwrap();
+        self.wait_until_gone();
+        std::fs::copy(self.image(), self.room.path().join("copy")).unwrap();
+        self.mount();
+    }
+
+    /// Brings that copy back.
+    pub(crate) fn set_back(&self) {
+        unmount(&self.path()).unwrap();
+        self.wait_until_gone();
+        std::fs::copy(self.room.path().join("copy"), self.image()).unwrap();
+        self.mount();
+    }
+
     /// Waits until no mount namespace of another process holds the file system any more.
     fn wait_until_gone(&self) {
         for _ in 0..UNMOUNT_TRIES {

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use store::{
-    Ancestor, Counts, Error, Onto, ProfileChoice, Progress, PutReport, PutRequest, RefName, Remedy,
-    Result, Store, View,
+    Ancestor, Counts, Error, ErrorKind, Onto, ProfileChoice, Progress, PutReport, PutRequest,
+    RefName, Remedy, Result, Store, View,
 };
 
 use crate::commands::cache::unpushed;
@@ -295,6 +295,11 @@ fn settle(noted: Pending, how: &How, context: &Context) -> Result<()> {
     };
     let target = noted.target().map(|name| names::name(OsStr::new(name)));
     let saved = save(noted.directory(), target.transpose()?, &how, context);
+    let is_saved = |error: &Error| error.kind() == ErrorKind::Partial;
+    if !how.dry_run && saved.as_ref().err().is_none_or(is_saved) {
+        // Its path may lead elsewhere by now, which is the one that was saved.
+        noted.remove_saved();
+    }
     let is_unknown = |error: &Error| error.remedy() == Some(&Remedy::NameBase);
     saved.map_err(
         |error| match noted.by_hand().filter(|_| is_unknown(&error)) {

@@ -74,9 +74,9 @@ pub(crate) struct Pending {
     /// The version that the job was given, for hints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     given: Option<u64>,
-    /// Whether the job removed the directory, so that it cannot come back.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    is_removed: bool,
+    /// The one that was in its place in the end, if the job removed the directory, so that it cannot come back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    instead: Option<Place>,
     /// Whether the job left nothing to save, so that this only says whose directory it is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_done: bool,
@@ -140,7 +140,7 @@ impl Pending {
             target: target.map(ToString::to_string),
             place: Place::of(&path),
             given: None,
-            is_removed: false,
+            instead: None,
             is_done: false,
             compiles,
             file: kept.join(DIR).join(format!("{name}.json")),
@@ -320,10 +320,10 @@ impl Pending {
             .map_err(failed)
     }
 
-    /// Notes that the job removed the directory: somebody may save another one in its stead.
+    /// Notes that the job removed the directory: somebody may save the one in its stead that is there now.
     pub(crate) fn write_removed(&self) {
         let removed = Self {
-            is_removed: true,
+            instead: Place::of(&self.path),
             ..self.clone()
         };
         // If this fails, it stays on the list until it is given up.

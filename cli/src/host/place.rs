@@ -7,7 +7,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, CWD, OFlags, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{
+    AtFlags, CWD, OFlags, StatxAttributes, StatxFlags, XattrFlags, getxattr, setxattr, statx,
+};
 use serde::{Deserialize, Serialize};
 use store::{Error, Result};
 
@@ -15,6 +17,8 @@ use store::{Error, Result};
 const OTHERS: u32 = 0o022;
 /// In such a directory, nobody may rename what belongs to others.
 const STICKY: u32 = 0o1000;
+/// The attribute of a directory with the time of its note. No version has it.
+const STAMP: &str = "user.store.noted";
 /// The clock of a file system may be behind by this much.
 const BEHIND: Duration = Duration::from_secs(2);
 
@@ -27,6 +31,10 @@ pub(crate) struct Place {
     born: Duration,
     /// When this was noted, since 1970.
     noted: Duration,
+    /// Whether the directory has the time of the note in an attribute. A copy of the whole file system from before has
+    /// another one, or none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_stamped: bool,
     /// Inode and time of birth of the directory above. Another volume has another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     above: Option<(u64, Duration)>,
@@ -98,14 +106,36 @@ impl Held {
 }
 
 impl Place {
-    /// The directory that is held, which was at `path`.
+    /// The directory that is held, which was at `path`. It gets a stamp, if its file system has attributes.
     pub(crate) fn of_held(held: &Held, path: &Path) -> Option<Self> {
         let found = look_at(&held.0, Path::new(""), AtFlags::EMPTY_PATH)?;
-        Some(Self {
+        let place = Self {
             inode: found.inode,
             born: found.born,
             ..Self::of(path)?
+        };
+        let stamp = place.stamp();
+        let set = setxattr(held.link(), STAMP, stamp.as_bytes(), XattrFlags::empty());
+        Some(Self {
+            is_stamped: set.is_ok(),
+            ..place
         })
+    }
+
+    /// The value of the attribute.
+    fn stamp(&self) -> String {
+        self.noted.as_nanos().to_string()
+    }
+
+    /// Whether the directory at `path` has the stamp, as far as that is known. Programs may remove it.
+    fn has_stamp(&self, path: impl AsRef<Path>) -> bool {
+        let mut text = [0; 64];
+        let len = getxattr(path.as_ref(), STAMP, &mut text[..]).unwrap_or_default();
+        match text.get(..len).unwrap_or_default() {
+            _ if !self.is_stamped => true,
+            [] => !self.born.is_zero(),
+            found => found == self.stamp().as_bytes(),
+        }
     }
 
     /// The directory that `path` leads to now, or that may be made there; none, if there is none above either.
@@ -121,6 +151,7 @@ impl Place {
             inode,
             born,
             noted,
+            is_stamped: false,
             above,
         })
     }
@@ -128,7 +159,8 @@ impl Place {
     /// Whether this is the directory that is held.
     pub(crate) fn is(&self, held: &Held) -> bool {
         let found = look_at(&held.0, Path::new(""), AtFlags::EMPTY_PATH);
-        found.is_some_and(|found| (found.inode, found.born) == (self.inode, self.born))
+        let is_it = |found: Found| (found.inode, found.born) == (self.inode, self.born);
+        found.is_some_and(is_it) && self.has_stamp(held.link())
     }
 
     /// Whether the directory that is held, which `path` leads to, may be one that a job made in the place of this one.
@@ -155,8 +187,8 @@ impl Place {
                 Err(_) => self.above == above(path),
             };
         }
-        let found = look(path, AtFlags::empty());
-        found.is_some_and(|found| (found.inode, found.born) == (self.inode, self.born))
+        let is_it = |found: Found| (found.inode, found.born) == (self.inode, self.born);
+        look(path, AtFlags::empty()).is_some_and(is_it) && self.has_stamp(path)
     }
 
     /// Whether the directory at `path` may be one that a job made in the place of this one, after it had removed this: a

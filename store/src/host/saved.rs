@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::format::{Content, RefName, State, Time};
 use crate::host::pool::list::{ListWriter, Thing, checksum};
-use crate::host::pool::{Inode, Known, Mark, Pool, PoolKey, stamped};
+use crate::host::pool::{Inode, Known, Mark, Pool, PoolKey, number_of, stamped};
 use crate::host::{disk, trust};
 use crate::id::StoreId;
 use crate::remedy::Remedy;
@@ -54,8 +54,8 @@ pub(crate) struct Note {
     pub(crate) root: Content,
     /// The mark of the directory at that time. A tree that was made again since has another base.
     pub(crate) made: Option<Made>,
-    /// Without such a mark: the name of the record that the directory held. A pool that made a tree in it since has
-    /// another base, also when that pool is lost.
+    /// Without such a mark: the name of the record that the directory held, or its random number. A pool that made a tree in
+    /// it since has another base, also when that pool is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stamp: Option<String>,
     /// The checksum of the list, which is also in its name.
@@ -178,7 +178,18 @@ impl<'p> Notes<'p> {
     /// # Errors
     /// Conflict, if another one is in its place.
     fn inode(&self) -> Result<Inode> {
-        let found = Inode::of(CWD, self.root.as_os_str().as_bytes());
+        self.meant(Inode::of(CWD, self.root.as_os_str().as_bytes()))
+    }
+
+    /// The same, for a new note.
+    ///
+    /// # Errors
+    /// As [`Self::inode`].
+    fn inode_to_note(&self) -> Result<Inode> {
+        self.meant(Inode::of_noted(CWD, self.root.as_os_str().as_bytes()))
+    }
+
+    fn meant(&self, found: rustix::io::Result<Inode>) -> Result<Inode> {
         let found = found.map_err(|errno| Error::io("look at", &self.root, errno.into()))?;
         match found.may_be(self.meant) {
             true => Ok(found),
@@ -356,9 +367,10 @@ impl<'p> Notes<'p> {
     }
 }
 
-/// The name of the record that a directory holds.
+/// The name of the record that a directory holds, or else its random number.
 fn stamp_of(root: &Path) -> Option<String> {
-    stamped(root).map(|stamp| String::from_utf8_lossy(&stamp).into_owned())
+    let record = stamped(root).map(|stamp| String::from_utf8_lossy(&stamp).into_owned());
+    record.or_else(|| number_of(root).map(|number| number.to_string()))
 }
 
 /// The ends of the names of a note, and of its draft.

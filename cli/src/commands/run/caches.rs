@@ -133,6 +133,7 @@ impl Cache {
         let unsaved = Pending::new(config::state_dir(), &self.dir, (&url, Some(&self.name)));
         unsaved.iter().for_each(Pending::take_back);
         let left = unsaved.as_ref().and_then(Pending::written);
+        let left = left.filter(|left| !self.is_saved_instead(reader.store(), left, context));
         let is_gone = |left: &&Pending| {
             !was_there || !left.is_in_place() && (left.is_past() || is_empty(&self.dir))
         };
@@ -182,6 +183,14 @@ impl Cache {
                 self.dir.display()
             )))),
         }
+    }
+
+    /// Whether another directory is in the place of what an earlier run left, and was saved to the ref. Then the other one
+    /// is set aside.
+    fn is_saved_instead(&self, store: &Store, left: &Pending, context: &Context) -> bool {
+        let known = pools::of_source(&self.dir, &context.config().pool);
+        let saved = || store::saved_to(store, &known, &self.dir).ok();
+        !left.is_in_place() && saved().as_ref() == Some(&self.name) && left.set_aside()
     }
 
     /// Says that what an earlier run left is not there. It may come back.

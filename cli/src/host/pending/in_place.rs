@@ -79,18 +79,20 @@ impl Pending {
 
     /// How to save the directory by hand, if it is not known which version it was made from.
     pub(crate) fn by_hand(&self) -> Option<String> {
-        let is_led = planted::is_led_by_others(&self.path);
         let by_hand = || save_by_hand(&self.path, self.target().unwrap_or("REF"), self.given);
-        (!is_led).then(by_hand)
+        (!self.is_of_others()).then(by_hand)
+    }
+
+    /// Whether what is at the path is of another user, or a link of one leads there.
+    fn is_of_others(&self) -> bool {
+        planted::is_led_by_others(&self.path) || planted::is_strange(&self.path)
     }
 
     /// What helps where another directory is in the place.
     fn how_to_go_on(&self) -> String {
         let (dir, target) = (quoted_path(&self.path), self.target.as_deref());
         let by_hand = match &self.compiles {
-            _ if planted::is_led_by_others(&self.path) => {
-                "look at the link of another user first".to_owned()
-            }
+            _ if self.is_of_others() => "look at it first, since it is of another user".to_owned(),
             None => save_by_hand(&self.path, target.unwrap_or("REF"), self.given),
             Some(OfCompiles { profile, .. }) => format!(
                 "`store cache --profile {profile} push {dir} {}`",
@@ -144,8 +146,10 @@ impl Pending {
     pub(crate) fn remove_saved(&self) -> bool {
         let held = Held::open(&self.path).ok();
         let is_saved = |noted: &Self| {
-            let is_of = held.as_ref().is_none_or(|held| noted.may_be_of(held));
-            is_of || noted.is_removed
+            let is_of = |held: &Held| {
+                noted.may_be_of(held) || noted.instead.is_some_and(|instead| instead.is(held))
+            };
+            held.as_ref().is_none_or(is_of)
         };
         let (saved, others): (Vec<_>, Vec<_>) = self.of_path().partition(is_saved);
         saved.iter().for_each(Self::remove);

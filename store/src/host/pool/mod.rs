@@ -13,6 +13,7 @@
 //! No lock is needed for correctness: a name in `files` appears by rename after its bytes were verified, a link keeps
 //! its inode whatever happens to the name, and a claim only avoids doing work twice.
 
+mod birth;
 mod chunkers;
 mod claim;
 mod draft;
@@ -42,6 +43,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, RenameFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+pub(crate) use self::birth::{Inode, number_of};
 pub(crate) use self::claim::{Claim, Claimed};
 pub(crate) use self::draft::Draft;
 pub use self::evict::{EvictReport, PoolUsage};
@@ -55,7 +57,7 @@ pub use self::remove::RemoveReport;
 pub(crate) use self::room::{Room, is_room};
 pub use self::steady::Steady;
 pub use self::trees::MadeTree;
-pub(crate) use self::trees::{Inode, Mark, parent};
+pub(crate) use self::trees::{Mark, parent};
 pub(crate) use self::verify::content_of;
 pub use self::verify::{Damage, PoolVerifyReport};
 

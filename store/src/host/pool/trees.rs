@@ -10,10 +10,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{self, AtFlags, Dir, FileType, StatxFlags};
+use rustix::fs::{self, AtFlags, Dir, FileType};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::birth::Inode;
 use super::owner::{self, Holder};
 use super::room::is_gone;
 use super::{Pool, disk, proof, trust};
@@ -84,14 +85,6 @@ pub struct MadeTree {
     pub is_settled: bool,
 }
 
-/// An inode by its number and its time of birth, since numbers are used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Inode {
-    number: u64,
-    born_secs: i64,
-    born_nanos: u32,
-}
-
 /// A path in JSON, even if it is not UTF-8.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -103,8 +96,8 @@ enum Spelled {
 impl Mark {
     /// A mark for the tree at `path`, which is at `built` now.
     pub(crate) fn new(path: &Path, store: StoreId, built: (BorrowedFd<'_>, &[u8])) -> Result<Self> {
-        let inode =
-            Inode::of(built.0, built.1).map_err(|errno| disk::failed("look at", path, errno))?;
+        let inode = Inode::of_noted(built.0, built.1)
+            .map_err(|errno| disk::failed("look at", path, errno))?;
         Ok(Self {
             path: path.into(),
             inode,
@@ -228,24 +221,6 @@ impl From<&Path> for Spelled {
     }
 }
 
-impl Inode {
-    pub(crate) fn of(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Self> {
-        let wanted = StatxFlags::INO | StatxFlags::BTIME;
-        let found = fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
-        let is_known = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
-        Ok(Self {
-            number: found.stx_ino,
-            born_secs: if is_known { found.stx_btime.tv_sec } else { 0 },
-            born_nanos: if is_known { found.stx_btime.tv_nsec } else { 0 },
-        })
-    }
-
-    /// Whether it may be the one with this device and number, if one is given.
-    pub(crate) fn may_be(&self, identity: Option<(u64, u64)>) -> bool {
-        identity.is_none_or(|(_, number)| self.number == number)
-    }
-}
-
 impl Pool {
     /// The mark of what is at `path` now, if this pool's user made it.
     pub(crate) fn mark_of(&self, path: &Path) -> Option<Mark> {
@@ -336,7 +311,7 @@ impl Pool {
                 is_settled: self.is_settled(&mark.path()),
                 source: mark.source,
                 version: mark.version,
-                inode: mark.inode.number,
+                inode: mark.inode.number(),
             })
             .collect();
         trees.sort_by(|a, b| a.path.cmp(&b.path));

@@ -100,7 +100,7 @@ impl<'p> Notes<'p> {
         (state, name): (&State, &RefName),
         (root, made): (Content, Option<Made>),
     ) -> Result<Draft<'p>> {
-        let inode = self.inode()?;
+        let inode = self.inode_to_note()?;
         let notes = self.to(name);
         let (sum, mut file) = listing.list.finish()?;
         let note = Note {

@@ -1,0 +1,91 @@
+//! Directories that are removed and made again get the same inode number. Where the file system has no times of birth, only
+//! what the directory itself holds tells them apart.
+
+use std::fs;
+use std::path::Path;
+
+use support::{Finished, TestEnvironment, environment};
+
+use crate::mounts::Mount;
+
+const REF: &str = "project/night/cache";
+
+fn run(env: &TestEnvironment, base: &Path, script: &str) -> Finished {
+    let script = format!("cd $STORE_PROJECT_CACHE_DIR; {script}");
+    let base = base.to_str().unwrap();
+    env.store([
+        "run",
+        "--project",
+        "night",
+        "--base",
+        base,
+        "--",
+        "/bin/sh",
+        "-c",
+        &script,
+    ])
+}
+
+fn newest(env: &TestEnvironment) -> String {
+    env.ok(["ls", REF])
+}
+
+/// Makes directories in `place` until one has the inode number `wanted`, and leaves only that one.
+fn remade(place: &Path, wanted: u64) {
+    use std::os::unix::fs::MetadataExt;
+    let above = place.parent().unwrap();
+    for count in 0..2000 {
+        let made = above.join(format!("made{count}"));
+        fs::create_dir(&made).unwrap();
+        if made.metadata().unwrap().ino() == wanted {
+            fs::rename(made, place).unwrap();
+            return;
+        }
+    }
+    panic!("{}: no directory got the number {wanted}", place.display());
+}
+
+#[test]
+fn a_directory_with_the_number_of_another_one_is_not_taken_for_it() {
+    use std::os::unix::fs::MetadataExt;
+    let mount = Mount::ext4(64, &["-I", "128"], "defaults");
+    let env = environment!();
+    let base = mount.path().join("base");
+    let place = base.join("project");
+    // The first night the cache begins empty, so that no pool made it.
+    assert_eq!(run(&env, &base, "echo 1 > f1").code, Some(0));
+    let number = place.metadata().unwrap().ino();
+    fs::remove_dir_all(&place).unwrap();
+    remade(&place, number);
+    let night = run(&env, &base, "echo 2 > f2");
+    assert_eq!(night.code, Some(0), "{night}");
+    assert_eq!(newest(&env), "f1\nf2\n", "{night}");
+
+    // The same while the list has it.
+    let killed = run(&env, &base, "echo 3 > f3; kill -9 $PPID");
+    assert_ne!(killed.code, Some(0), "{killed}");
+    let number = place.metadata().unwrap().ino();
+    fs::remove_dir_all(&place).unwrap();
+    remade(&place, number);
+    fs::write(place.join("foreign"), "").unwrap();
+    let pending = env.store(["save", "--pending"]);
+    assert_eq!(pending.code, Some(6), "{pending}");
+    assert_eq!(newest(&env), "f1\nf2\n", "{pending}");
+}
+
+/// A file system that was set back has the same directories, with the same times of birth.
+#[test]
+fn a_directory_from_before_its_save_is_not_taken_for_what_was_saved() {
+    let mount = Mount::ext4(64, &[], "defaults");
+    let env = environment!();
+    let base = mount.path().join("base");
+    fs::create_dir_all(base.join("project")).unwrap();
+    mount.keep_copy();
+    assert_eq!(run(&env, &base, "echo 1 > f1").code, Some(0));
+    mount.set_back();
+    fs::write(base.join("project/x"), "").unwrap();
+    let place = base.join("project");
+    let refused = env.store(["save", place.to_str().unwrap(), REF]);
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert_eq!(newest(&env), "f1\n");
+}
