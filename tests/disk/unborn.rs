@@ -73,6 +73,45 @@ fn a_directory_with_the_number_of_another_one_is_not_taken_for_it() {
     assert_eq!(newest(&env), "f1\nf2\n", "{pending}");
 }
 
+/// Another user can read the attributes, and give them to a directory of their own.
+#[test]
+fn a_directory_of_another_user_with_the_same_attributes_is_not_taken_for_it() {
+    use std::os::unix::fs::{MetadataExt, chown};
+    let mount = Mount::ext4(64, &["-I", "128"], "defaults");
+    let env = environment!();
+    let base = mount.path().join("base");
+    let place = base.join("project");
+    for is_killed in [false, true] {
+        let end = if is_killed { "kill -9 $PPID" } else { "true" };
+        run(&env, &base, &format!("echo 1 > f1; {end}"));
+        let attributes = ["born", "noted", "record"].map(|name| {
+            let name = format!("user.store.{name}");
+            let mut text = [0; 64];
+            let len = rustix::fs::getxattr(&place, &name, &mut text[..]).unwrap_or_default();
+            (name, text[..len].to_vec())
+        });
+        let number = place.metadata().unwrap().ino();
+        fs::remove_dir_all(&place).unwrap();
+        remade(&place, number);
+        for (name, text) in attributes.iter().filter(|(_, text)| !text.is_empty()) {
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(&place, name, text, flags).unwrap();
+        }
+        fs::write(place.join("evil"), "").unwrap();
+        chown(&place, Some(1001), None).unwrap();
+        let pending = env.store(["save", "--pending"]);
+        assert_eq!(
+            pending.code,
+            Some(if is_killed { 6 } else { 0 }),
+            "{pending}"
+        );
+        let refused = run(&env, &base, "true");
+        assert_eq!(refused.code, Some(5), "{refused}");
+        assert_eq!(newest(&env), "f1\n");
+        fs::remove_dir_all(&place).unwrap();
+    }
+}
+
 /// A file system that was set back has the same directories, with the same times of birth.
 #[test]
 fn a_directory_from_before_its_save_is_not_taken_for_what_was_saved() {
@@ -88,4 +127,31 @@ fn a_directory_from_before_its_save_is_not_taken_for_what_was_saved() {
     let refused = env.store(["save", place.to_str().unwrap(), REF]);
     assert_eq!(refused.code, Some(5), "{refused}");
     assert_eq!(newest(&env), "f1\n");
+}
+
+/// Without attributes, an empty directory may be a new one.
+#[test]
+fn an_empty_directory_without_attributes_is_no_deletion() {
+    use std::os::unix::fs::MetadataExt;
+    let mount = Mount::ext4(64, &["-I", "128"], "defaults");
+    let env = environment!();
+    let base = mount.path().join("base");
+    let place = base.join("project");
+    fs::create_dir_all(&place).unwrap();
+    // There is room for no other one.
+    for name in ["user.one", "user.two"] {
+        let set = |len: &usize| {
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(&place, name, &vec![1; *len], flags).is_ok()
+        };
+        (1..1000).rev().find(set);
+    }
+    assert_eq!(run(&env, &base, "echo 1 > f1").code, Some(0));
+    assert_eq!(run(&env, &base, "echo 2 > f2").code, Some(0));
+    let number = place.metadata().unwrap().ino();
+    fs::remove_dir_all(&place).unwrap();
+    remade(&place, number);
+    let night = run(&env, &base, "echo 3 > f3");
+    assert_eq!(night.code, Some(0), "{night}");
+    assert_eq!(newest(&env), "f1\nf2\nf3\n", "{night}");
 }

@@ -31,6 +31,9 @@ pub(crate) struct Place {
     born: Duration,
     /// When this was noted, since 1970.
     noted: Duration,
+    /// Whose directory it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    owner: Option<u32>,
     /// Whether the directory has the time of the note in an attribute. A copy of the whole file system from before has
     /// another one, or none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -112,6 +115,7 @@ impl Place {
         let place = Self {
             inode: found.inode,
             born: found.born,
+            owner: Some(found.owner),
             ..Self::of(path)?
         };
         let stamp = place.stamp();
@@ -151,6 +155,7 @@ impl Place {
             inode,
             born,
             noted,
+            owner: None,
             is_stamped: false,
             above,
         })
@@ -159,8 +164,7 @@ impl Place {
     /// Whether this is the directory that is held.
     pub(crate) fn is(&self, held: &Held) -> bool {
         let found = look_at(&held.0, Path::new(""), AtFlags::EMPTY_PATH);
-        let is_it = |found: Found| (found.inode, found.born) == (self.inode, self.born);
-        found.is_some_and(is_it) && self.has_stamp(held.link())
+        found.is_some_and(|found| self.is_it(&found)) && self.has_stamp(held.link())
     }
 
     /// Whether the directory that is held, which `path` leads to, may be one that a job made in the place of this one.
@@ -187,8 +191,13 @@ impl Place {
                 Err(_) => self.above == above(path),
             };
         }
-        let is_it = |found: Found| (found.inode, found.born) == (self.inode, self.born);
-        look(path, AtFlags::empty()).is_some_and(is_it) && self.has_stamp(path)
+        let found = look(path, AtFlags::empty());
+        found.is_some_and(|found| self.is_it(&found)) && self.has_stamp(path)
+    }
+
+    fn is_it(&self, found: &Found) -> bool {
+        (found.inode, found.born) == (self.inode, self.born)
+            && self.owner.is_none_or(|owner| owner == found.owner)
     }
 
     /// Whether the directory at `path` may be one that a job made in the place of this one, after it had removed this: a
@@ -272,6 +281,7 @@ fn above(path: &Path) -> Option<(u64, Duration)> {
 struct Found {
     inode: u64,
     born: Duration,
+    owner: u32,
     /// Whether it is the root of a mount.
     is_mount: bool,
 }
@@ -281,13 +291,14 @@ fn look(path: &Path, flags: AtFlags) -> Option<Found> {
 }
 
 fn look_at(dir: impl AsFd, path: &Path, flags: AtFlags) -> Option<Found> {
-    let wanted = StatxFlags::INO | StatxFlags::BTIME;
+    let wanted = StatxFlags::INO | StatxFlags::BTIME | StatxFlags::UID;
     let found = statx(dir, path, flags, wanted).ok()?;
     let has_birth = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
     let secs = u64::try_from(found.stx_btime.tv_sec).unwrap_or_default();
     let born = Duration::new(secs, found.stx_btime.tv_nsec);
     Some(Found {
         inode: found.stx_ino,
+        owner: found.stx_uid,
         born: if has_birth { born } else { Duration::ZERO },
         is_mount: found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
     })

@@ -292,6 +292,7 @@ impl<'p> Notes<'p> {
             let note = read.ok().and_then(|_| Note::parse(&bytes));
             match note {
                 Some(note) if note.inode != inode || note.is_of_before(&self.root) => None,
+                Some(note) if note.inode.may_be_new(&self.root) => None,
                 note => Some(note),
             }
         };

@@ -2,8 +2,8 @@
 //!
 //! Numbers of inodes are used again, so the time of birth tells two apart. A directory also gets a random number in an
 //! attribute when something is first noted of it. The number stands for the time of birth where a file system has none
-//! (ext3, ext4 with inodes of 128 bytes), and tells a directory from one in an older copy of its whole file system. Without
-//! attributes, only the number of the inode is left.
+//! (ext3, ext4 with inodes of 128 bytes), together with the owner, and tells a directory from one in an older copy of its whole file system. Without
+//! attributes, only the number of the inode and the owner are left, and an empty directory may be a new one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -30,14 +30,15 @@ pub(crate) struct Inode {
 impl Inode {
     pub(crate) fn of(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Self> {
         let dir = dir.as_fd();
-        let wanted = StatxFlags::INO | StatxFlags::BTIME;
+        let wanted = StatxFlags::INO | StatxFlags::BTIME | StatxFlags::UID;
         let found = fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
         let is_known = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
         let (born_secs, born_nanos) = match is_known {
             true => (found.stx_btime.tv_sec, found.stx_btime.tv_nsec),
             false => {
+                // Another user can copy the number.
                 let number = open(dir, name).and_then(|dir| read(dir.as_fd()));
-                (number.unwrap_or_default(), 0)
+                (number.unwrap_or_default(), found.stx_uid)
             }
         };
         Ok(Self {
@@ -53,6 +54,13 @@ impl Inode {
         let opened = open(dir.as_fd(), name);
         opened.and_then(|dir| read(dir.as_fd()).or_else(|| make(dir.as_fd())));
         Self::of(dir, name)
+    }
+
+    /// Whether the directory at `path`, which has this inode, may have been made since, as far as can be seen: neither a time
+    /// of birth nor a random number tells, and nothing is in it.
+    pub(crate) fn may_be_new(&self, path: &Path) -> bool {
+        self.born_secs == 0
+            && open(fs::CWD, path.as_os_str().as_bytes()).is_some_and(disk::is_empty)
     }
 
     pub(crate) fn number(self) -> u64 {

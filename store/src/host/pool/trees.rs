@@ -226,7 +226,8 @@ impl Pool {
     pub(crate) fn mark_of(&self, path: &Path) -> Option<Mark> {
         let mut mark = self.read_mark(&mark_name(path))?;
         mark.is_settled = self.is_settled(path);
-        (mark.path() == path && mark.holds() && self.is_stamped(&mark)).then_some(mark)
+        let is_it = mark.path() == path && mark.holds() && self.is_stamped(&mark);
+        (is_it && !mark.inode.may_be_new(path)).then_some(mark)
     }
 
     /// Whether the directory names a record of this mark, or none.
