@@ -346,10 +346,9 @@ fn attempt(dir: &Path, target: Option<&RefName>, how: &How, context: &Context) -
     }
     let mut request = request(dir, target.clone(), &how);
     request.pools = pools;
-    let noted = || left.and_then(|left| left.here()?.base());
     let base = match how.identity {
         Some(_) => how.of_version,
-        None => noted(),
+        None => left.and_then(|left| left.here()?.base()),
     };
     if let Some(base) = base.filter(|_| how.base.is_none()) {
         // The same ancestor as in the save of the run.

@@ -41,7 +41,7 @@ impl Unpushed {
         Self(noted.map(|noted| noted.only_to(store)))
     }
 
-    /// The entry as it is on the list, if it is there.
+    /// The entry as it is on the list, if it is there. One that was set aside counts again if its directory is back.
     pub(super) fn written(&self) -> Option<Pending> {
         let noted = self.0.as_ref()?;
         noted.take_back();

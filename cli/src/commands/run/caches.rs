@@ -53,8 +53,8 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// A cache at `place`. If that is a symlink of this user's, the cache is where it leads: a tree that were made in its
-    /// place would be on another disk.
+    /// A cache at `place`. If that is a symlink of this user's, the cache is where it leads: a tree in its place
+    /// would be on another disk.
     pub(super) fn new(name: RefName, place: &Path, is_needed: bool, exclude: Vec<String>) -> Self {
         Self {
             name,
@@ -311,7 +311,8 @@ impl Cache {
                 "{dir}: is not empty, and no run of yours here made it for {name}"
             ))
             .hint(format!(
-                "the command was not started: name another directory with --base, one for each user and job, or look at what is there and save it first: {}",
+                "the command was not started: name another directory with --base, one for each user and job, or look at \
+                 what is there and save it first: {}",
                 names::save_by_hand(&self.dir, name.as_str(), None)
             )),
         })

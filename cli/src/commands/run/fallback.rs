@@ -1,8 +1,6 @@
 //! Caches that this store does not have, copied from the cluster that `--fallback` names.
 
-use store::replicate::{
-    Delete, Forgetful, RefStatus, ReplicateRequest, Selection, Versions, replicate,
-};
+use store::replicate::{Forgetful, RefStatus, ReplicateRequest, Selection, replicate};
 use store::{Error, ErrorKind, Reader, RefName, Result, Root, Unwatched};
 
 use super::caches::{Cache, is_here, newest};
@@ -92,15 +90,7 @@ impl Cache {
 }
 
 fn request(names: Vec<RefName>) -> ReplicateRequest {
-    ReplicateRequest {
-        what: names.into_iter().map(Selection::Ref).collect(),
-        versions: Versions::default(),
-        delete: Delete::Nothing,
-        older_fails: false,
-        verify: false,
-        bytes_per_second: None,
-        dry_run: false,
-    }
+    ReplicateRequest::new(names.into_iter().map(Selection::Ref).collect())
 }
 
 /// Copies missing compile caches from the fallback. Refs that are missing there are skipped.

@@ -232,8 +232,8 @@ impl<'s> Saver<'s> {
                 false => String::new(),
             };
             return error.within(format!("{name}: not saved")).hint(format!(
-                "the cache was moved to another place: {first}`mv -T {from} {to}` takes it back, and `store save --pending` saves it; \
-                 before the next run there"
+                "the cache was moved to another place: {first}`mv -T {from} {to}` takes it back, and `store save \
+                 --pending` saves it; before the next run there"
             ));
         }
         if is_exchanged(cache) {

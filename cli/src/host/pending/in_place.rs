@@ -77,7 +77,8 @@ impl Pending {
         self.place.is_some_and(|place| place.is(held))
     }
 
-    /// How to save the directory by hand, if it is not known which version it was made from.
+    /// How to save the directory by hand, if it is not known which version it was made from; none, if it is of another
+    /// user.
     pub(crate) fn by_hand(&self) -> Option<String> {
         let by_hand = || save_by_hand(&self.path, self.target().unwrap_or("REF"), self.given);
         (!self.is_of_others()).then(by_hand)
@@ -91,10 +92,10 @@ impl Pending {
     /// What helps where another directory is in the place.
     fn how_to_go_on(&self) -> String {
         let (dir, target) = (quoted_path(&self.path), self.target.as_deref());
-        let by_hand = match &self.compiles {
-            _ if self.is_of_others() => "look at it first, since it is of another user".to_owned(),
-            None => save_by_hand(&self.path, target.unwrap_or("REF"), self.given),
-            Some(OfCompiles { profile, .. }) => format!(
+        let by_hand = match (self.by_hand(), &self.compiles) {
+            (None, _) => "look at it first, since it is of another user".to_owned(),
+            (Some(by_hand), None) => by_hand,
+            (Some(_), Some(OfCompiles { profile, .. })) => format!(
                 "`store cache --profile {profile} push {dir} {}`",
                 quoted(target.unwrap_or("REF"))
             ),
