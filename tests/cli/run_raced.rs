@@ -10,15 +10,26 @@ use support::environment;
 use crate::run::{REF, newest, run};
 use crate::run_exchanged::open_base;
 
+fn swap(one: &Path, two: &Path) {
+    let (at, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
+    rustix::fs::renameat_with(at, one, at, two, flags).unwrap();
+}
+
+/// What a command does that compiles one kernel.
+fn compiles(name: &str) -> String {
+    format!(
+        "mkdir -p $TRITON_CACHE_DIR/{name}; echo '{{}}' > $TRITON_CACHE_DIR/{name}/__grp__add.json"
+    )
+}
+
 /// Exchanges two directories over and over from when `go` is there until `over`. They are as before in the end.
 fn exchange(one: &Path, two: &Path, go: &Path, over: &AtomicBool) {
-    let (at, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
     let mut is_over = false;
     while !is_over {
         is_over = over.load(Ordering::Relaxed);
         if go.exists() {
             for pause in [700, 400] {
-                rustix::fs::renameat_with(at, one, at, two, flags).unwrap();
+                swap(one, two);
                 std::thread::sleep(Duration::from_micros(pause));
             }
         }
@@ -83,10 +94,7 @@ fn what_comes_to_the_place_while_compiles_are_pushed_is_not_pushed() {
         let (place, other) = (env.path("base/project"), env.path("base/other"));
         env.write("base/other/triton/EVIL/__grp__add.json", "{}");
         let (go, is_over) = (env.path("go"), AtomicBool::new(false));
-        let script = format!(
-            "mkdir -p $TRITON_CACHE_DIR/OWN; echo '{{}}' > $TRITON_CACHE_DIR/OWN/__grp__add.json; touch {}",
-            go.display()
-        );
+        let script = format!("{}; touch {}", compiles("OWN"), go.display());
         // Once, some time after the command.
         let pause = Duration::from_millis(3 * round);
         let ran = std::thread::scope(|scope| {
@@ -95,8 +103,7 @@ fn what_comes_to_the_place_while_compiles_are_pushed_is_not_pushed() {
                     std::thread::sleep(Duration::from_micros(300));
                 }
                 std::thread::sleep(pause);
-                let (at, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
-                rustix::fs::renameat_with(at, &place, at, &other, flags).unwrap();
+                swap(&place, &other);
             });
             let ran = env.store(run(&[], &script));
             is_over.store(true, Ordering::Relaxed);
@@ -105,14 +112,7 @@ fn what_comes_to_the_place_while_compiles_are_pushed_is_not_pushed() {
         let pushed = env.store(["ls", "project/llama/triton"]);
         let pushed = String::from_utf8_lossy(&pushed.stdout).into_owned();
         assert!(!pushed.contains("EVIL"), "{round}: {ran}");
-        rustix::fs::renameat_with(
-            rustix::fs::CWD,
-            &place,
-            rustix::fs::CWD,
-            &other,
-            rustix::fs::RenameFlags::EXCHANGE,
-        )
-        .unwrap();
+        swap(&place, &other);
         env.ok(["save", "--pending"]);
         let pushed = env.ok(["ls", "project/llama/triton"]);
         assert!(pushed.contains("OWN"), "{round}: {ran}");
@@ -125,9 +125,11 @@ fn compiles_of_a_cache_that_was_away_are_pushed_when_it_is_back() {
     let env = environment!();
     open_base(&env);
     env.write("base/other/file", "");
-    let script = "mkdir -p $TRITON_CACHE_DIR/OWN; echo '{}' > $TRITON_CACHE_DIR/OWN/__grp__add.json; \
-                  cd base; mv project away; mv other project";
-    let ran = env.store(run(&[], script));
+    let script = format!(
+        "{}; cd base; mv project away; mv other project",
+        compiles("OWN")
+    );
+    let ran = env.store(run(&[], &script));
     assert_eq!(ran.code, Some(5), "{ran}");
     let place = env.path("base/project");
     fs::rename(&place, env.path("base/other")).unwrap();
@@ -141,14 +143,9 @@ fn compiles_of_a_cache_that_was_away_are_pushed_when_it_is_back() {
 fn compiles_of_a_killed_run_are_pushed_when_its_cache_is_back() {
     let env = environment!();
     let place = env.path("base/project");
-    let script = |name: &str, end: &str| {
-        format!(
-            "mkdir -p $TRITON_CACHE_DIR/{name}; echo '{{}}' > $TRITON_CACHE_DIR/{name}/__grp__add.json; {end}"
-        )
-    };
-    env.store(run(&[], &script("OWN", "kill -9 $PPID")));
+    env.store(run(&[], &format!("{}; kill -9 $PPID", compiles("OWN"))));
     fs::rename(&place, env.path("away")).unwrap();
-    env.ok(run(&[], &script("NEXT", "true")));
+    env.ok(run(&[], &compiles("NEXT")));
     let pushed = env.ok(["ls", "project/llama/triton"]);
     assert!(
         pushed.contains("NEXT") && !pushed.contains("OWN"),

@@ -2,6 +2,7 @@
 //! what the directory itself holds tells them apart.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
 use support::{Finished, TestEnvironment, environment};
@@ -30,12 +31,12 @@ fn newest(env: &TestEnvironment) -> String {
     env.ok(["ls", REF])
 }
 
-/// Makes directories in `place` until one has the inode number `wanted`, and leaves only that one.
-fn remade(place: &Path, wanted: u64) {
-    use std::os::unix::fs::MetadataExt;
-    let above = place.parent().unwrap();
+/// Removes the directory, and makes others beside it until one has its inode number. That one takes its place.
+fn remake(place: &Path) {
+    let wanted = place.metadata().unwrap().ino();
+    fs::remove_dir_all(place).unwrap();
     for count in 0..2000 {
-        let made = above.join(format!("made{count}"));
+        let made = place.with_file_name(format!("made{count}"));
         fs::create_dir(&made).unwrap();
         if made.metadata().unwrap().ino() == wanted {
             fs::rename(made, place).unwrap();
@@ -47,16 +48,13 @@ fn remade(place: &Path, wanted: u64) {
 
 #[test]
 fn a_directory_with_the_number_of_another_one_is_not_taken_for_it() {
-    use std::os::unix::fs::MetadataExt;
     let mount = Mount::ext4(64, &["-I", "128"], "defaults");
     let env = environment!();
     let base = mount.path().join("base");
     let place = base.join("project");
     // The first night the cache begins empty, so that no pool made it.
     assert_eq!(run(&env, &base, "echo 1 > f1").code, Some(0));
-    let number = place.metadata().unwrap().ino();
-    fs::remove_dir_all(&place).unwrap();
-    remade(&place, number);
+    remake(&place);
     let night = run(&env, &base, "echo 2 > f2");
     assert_eq!(night.code, Some(0), "{night}");
     assert_eq!(newest(&env), "f1\nf2\n", "{night}");
@@ -64,9 +62,7 @@ fn a_directory_with_the_number_of_another_one_is_not_taken_for_it() {
     // The same while the list has it.
     let killed = run(&env, &base, "echo 3 > f3; kill -9 $PPID");
     assert_ne!(killed.code, Some(0), "{killed}");
-    let number = place.metadata().unwrap().ino();
-    fs::remove_dir_all(&place).unwrap();
-    remade(&place, number);
+    remake(&place);
     fs::write(place.join("foreign"), "").unwrap();
     let pending = env.store(["save", "--pending"]);
     assert_eq!(pending.code, Some(6), "{pending}");
@@ -76,7 +72,6 @@ fn a_directory_with_the_number_of_another_one_is_not_taken_for_it() {
 /// Another user can read the attributes, and give them to a directory of their own.
 #[test]
 fn a_directory_of_another_user_with_the_same_attributes_is_not_taken_for_it() {
-    use std::os::unix::fs::{MetadataExt, chown};
     let mount = Mount::ext4(64, &["-I", "128"], "defaults");
     let env = environment!();
     let base = mount.path().join("base");
@@ -90,9 +85,7 @@ fn a_directory_of_another_user_with_the_same_attributes_is_not_taken_for_it() {
             let len = rustix::fs::getxattr(&place, &name, &mut text[..]).unwrap_or_default();
             (name, text[..len].to_vec())
         });
-        let number = place.metadata().unwrap().ino();
-        fs::remove_dir_all(&place).unwrap();
-        remade(&place, number);
+        remake(&place);
         for (name, text) in attributes.iter().filter(|(_, text)| !text.is_empty()) {
             let flags = rustix::fs::XattrFlags::empty();
             rustix::fs::setxattr(&place, name, text, flags).unwrap();
@@ -132,7 +125,6 @@ fn a_directory_from_before_its_save_is_not_taken_for_what_was_saved() {
 /// Without attributes, an empty directory may be a new one.
 #[test]
 fn an_empty_directory_without_attributes_is_no_deletion() {
-    use std::os::unix::fs::MetadataExt;
     let mount = Mount::ext4(64, &["-I", "128"], "defaults");
     let env = environment!();
     let base = mount.path().join("base");
@@ -148,9 +140,7 @@ fn an_empty_directory_without_attributes_is_no_deletion() {
     }
     assert_eq!(run(&env, &base, "echo 1 > f1").code, Some(0));
     assert_eq!(run(&env, &base, "echo 2 > f2").code, Some(0));
-    let number = place.metadata().unwrap().ino();
-    fs::remove_dir_all(&place).unwrap();
-    remade(&place, number);
+    remake(&place);
     let night = run(&env, &base, "echo 3 > f3");
     assert_eq!(night.code, Some(0), "{night}");
     assert_eq!(newest(&env), "f1\nf2\nf3\n", "{night}");
