@@ -1,9 +1,10 @@
 //! Which file or directory something is noted of, whatever comes to its path.
 //!
 //! Numbers of inodes are used again, so the time of birth tells two apart. A directory also gets a random number in an
-//! attribute when something is first noted of it. The number stands for the time of birth where a file system has none
-//! (ext3, ext4 with inodes of 128 bytes), together with the owner, and tells a directory from one in an older copy of its whole file system. Without
-//! attributes, only the number of the inode and the owner are left, and an empty directory may be a new one.
+//! attribute when something is first noted of it. Where a file system has no times of birth (ext3, ext4 with inodes of 128
+//! bytes), the number and the owner stand for that. Everywhere, the number tells a directory from one in an older copy of
+//! its whole file system. Without attributes, only the number of the inode and the owner are left, and an empty directory
+//! may be a new one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
