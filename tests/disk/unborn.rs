@@ -46,6 +46,27 @@ fn remake(place: &Path) {
     panic!("{}: no directory got the number {wanted}", place.display());
 }
 
+type Attributes = Vec<(String, Vec<u8>)>;
+
+/// Our attributes of a directory.
+fn attributes(dir: &Path) -> Attributes {
+    let named = ["born", "record", "saved"].map(|name| {
+        let name = format!("user.store.{name}");
+        let mut text = [0; 128];
+        let len = rustix::fs::getxattr(dir, &name, &mut text[..]).unwrap_or_default();
+        (name, text[..len].to_vec())
+    });
+    let is_there = |named: &(String, Vec<u8>)| !named.1.is_empty();
+    named.into_iter().filter(is_there).collect()
+}
+
+fn set(dir: &Path, attributes: &Attributes) {
+    for (name, text) in attributes {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(dir, name, text, flags).unwrap();
+    }
+}
+
 #[test]
 fn a_directory_with_the_number_of_another_one_is_not_taken_for_it() {
     let mount = Mount::ext4(64, &["-I", "128"], "defaults");
@@ -79,17 +100,9 @@ fn a_directory_of_another_user_with_the_same_attributes_is_not_taken_for_it() {
     for is_killed in [false, true] {
         let end = if is_killed { "kill -9 $PPID" } else { "true" };
         run(&env, &base, &format!("echo 1 > f1; {end}"));
-        let attributes = ["born", "noted", "record"].map(|name| {
-            let name = format!("user.store.{name}");
-            let mut text = [0; 64];
-            let len = rustix::fs::getxattr(&place, &name, &mut text[..]).unwrap_or_default();
-            (name, text[..len].to_vec())
-        });
+        let attributes = attributes(&place);
         remake(&place);
-        for (name, text) in attributes.iter().filter(|(_, text)| !text.is_empty()) {
-            let flags = rustix::fs::XattrFlags::empty();
-            rustix::fs::setxattr(&place, name, text, flags).unwrap();
-        }
+        set(&place, &attributes);
         fs::write(place.join("evil"), "").unwrap();
         chown(&place, Some(1001), None).unwrap();
         let pending = env.store(["save", "--pending"]);
@@ -120,6 +133,79 @@ fn a_directory_from_before_its_save_is_not_taken_for_what_was_saved() {
     let refused = env.store(["save", place.to_str().unwrap(), REF]);
     assert_eq!(refused.code, Some(5), "{refused}");
     assert_eq!(newest(&env), "f1\n");
+}
+
+/// The same of one that no run ever prepared.
+#[test]
+fn a_directory_from_before_a_save_by_hand_is_not_taken_for_what_was_saved() {
+    let mount = Mount::ext4(64, &[], "defaults");
+    let env = environment!();
+    let place = mount.path().join("data");
+    fs::create_dir(&place).unwrap();
+    let save = || env.store(["save", place.to_str().unwrap(), REF]);
+    fs::write(place.join("f1"), "1").unwrap();
+    assert_eq!(save().code, Some(0));
+    mount.keep_copy();
+    // Otherwise the two could be one after the other in either order.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    fs::write(place.join("f2"), "2").unwrap();
+    assert_eq!(save().code, Some(0));
+    mount.set_back();
+    fs::write(place.join("f3"), "3").unwrap();
+    let refused = save();
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert_eq!(newest(&env), "f1\nf2\n", "{refused}");
+
+    // It is of the first version, and is saved as that.
+    let told = env.store(["save", place.to_str().unwrap(), REF, "--base", "1"]);
+    assert_eq!(told.code, Some(0), "{told}");
+    assert_eq!(newest(&env), "f1\nf2\nf3\n", "{told}");
+    fs::remove_file(place.join("f1")).unwrap();
+    assert_eq!(save().code, Some(0));
+    assert_eq!(newest(&env), "f2\nf3\n");
+}
+
+/// `cp -a other/. cache/` does this, and `tar --xattrs`.
+#[test]
+fn a_directory_with_the_attributes_of_another_one_is_still_the_same() {
+    let mount = Mount::ext4(64, &[], "defaults");
+    let env = environment!();
+    let at = |name: &str| mount.path().join(name);
+    let save = |dir: &Path, target: &str| env.store(["save", dir.to_str().unwrap(), target]);
+    // One that was saved by hand, and one that a pool made.
+    fs::create_dir(at("saved")).unwrap();
+    fs::write(at("saved/other"), "").unwrap();
+    let other = "project/other/data";
+    assert_eq!(save(&at("saved"), other).code, Some(0));
+    let made = at("made");
+    env.ok(["materialize", other, made.to_str().unwrap()]);
+    fs::write(at("made/more"), "").unwrap();
+    assert_eq!(save(&made, other).code, Some(0));
+    let (saved, made) = (attributes(&at("saved")), attributes(&made));
+    assert_eq!((saved.len(), made.len()), (1, 3));
+
+    // A cache that begins empty, one that a run was given, and one that is saved by hand.
+    let (base, hand) = (at("base"), at("hand"));
+    fs::create_dir(&hand).unwrap();
+    for (count, copied) in [&saved, &made, &saved, &made].into_iter().enumerate() {
+        let killed = run(&env, &base, &format!("echo > f{count}; kill -9 $PPID"));
+        assert_ne!(killed.code, Some(0), "{killed}");
+        set(&base.join("project"), copied);
+        if count % 2 == 0 {
+            let pending = env.store(["save", "--pending"]);
+            assert_eq!(pending.code, Some(0), "{pending}");
+        }
+        let night = run(&env, &base, "true");
+        assert_eq!(night.code, Some(0), "{night}");
+        let files: Vec<_> = (0..=count).map(|count| format!("f{count}\n")).collect();
+        assert_eq!(newest(&env), files.concat(), "{night}");
+
+        fs::write(hand.join(format!("f{count}")), "").unwrap();
+        set(&hand, copied);
+        let by_hand = save(&hand, "project/hand/data");
+        assert_eq!(by_hand.code, Some(0), "{by_hand}");
+        assert_eq!(env.ok(["ls", "project/hand/data"]), files.concat());
+    }
 }
 
 /// Without attributes, an empty directory may be a new one.

@@ -189,7 +189,7 @@ pub(crate) fn save(
                 )));
             }
             let noted = noted(target.as_ref());
-            let Some(noted) = noted.filter(|noted| noted.write().is_ok()) else {
+            let Some(noted) = noted.filter(|noted| noted.write_by_hand().is_ok()) else {
                 return Err(error);
             };
             Err(error.hint(format!(

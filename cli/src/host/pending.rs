@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use store::{Error, RefName, Result, Store};
 
-use crate::host::place::Place;
+use crate::host::place::{Held, Place};
 use crate::host::state;
 use crate::ui::names::{quoted, quoted_path};
 
@@ -200,7 +200,9 @@ impl Pending {
     /// Sets that the directory is the one that is there now.
     #[must_use]
     pub(crate) fn of_what_is_there(mut self) -> Self {
-        self.place = Place::of(&self.path);
+        let held = Held::open(&self.path).ok();
+        let place = held.and_then(|held| Place::of_held(&held, &self.path));
+        self.place = place.or_else(|| Place::of(&self.path));
         self
     }
 
@@ -318,6 +320,17 @@ impl Pending {
         write_closed(&new, &text)
             .and_then(|()| std::fs::rename(&new, &self.file))
             .map_err(failed)
+    }
+
+    /// Puts a save by hand on the list: of the directory that is there now, unless it is there already.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub(crate) fn write_by_hand(&self) -> Result<()> {
+        match self.written() {
+            None => self.clone().of_what_is_there().write(),
+            Some(written) => written.write(),
+        }
     }
 
     /// Notes that the job removed the directory: somebody may save the one in its stead that is there now.

@@ -7,9 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{
-    AtFlags, CWD, OFlags, StatxAttributes, StatxFlags, XattrFlags, getxattr, setxattr, statx,
-};
+use rustix::fs::{AtFlags, CWD, OFlags, StatxAttributes, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
 use store::{Error, Result};
 
@@ -17,8 +15,6 @@ use store::{Error, Result};
 const OTHERS: u32 = 0o022;
 /// In such a directory, nobody may rename what belongs to others.
 const STICKY: u32 = 0o1000;
-/// The attribute of a directory with the time of its note. No version has it.
-const STAMP: &str = "user.store.noted";
 /// The clock of a file system may be behind by this much.
 const BEHIND: Duration = Duration::from_secs(2);
 
@@ -34,10 +30,10 @@ pub(crate) struct Place {
     /// Whose directory it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<u32>,
-    /// Whether the directory has the time of the note in an attribute. A copy of the whole file system from before has
-    /// another one, or none.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    is_stamped: bool,
+    /// The time of the note that the directory holds, in nanoseconds since 1970. One in an older copy of its file system has
+    /// an earlier one, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    held: Option<i64>,
     /// Inode and time of birth of the directory above. Another volume has another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     above: Option<(u64, Duration)>,
@@ -109,7 +105,7 @@ impl Held {
 }
 
 impl Place {
-    /// The directory that is held, which was at `path`. It gets a stamp, if its file system has attributes.
+    /// The directory that is held, which was at `path`. It gets the time of the note, if its file system has attributes.
     pub(crate) fn of_held(held: &Held, path: &Path) -> Option<Self> {
         let found = look_at(&held.0, Path::new(""), AtFlags::EMPTY_PATH)?;
         let place = Self {
@@ -118,28 +114,20 @@ impl Place {
             owner: Some(found.owner),
             ..Self::of(path)?
         };
-        let stamp = place.stamp();
-        let set = setxattr(held.link(), STAMP, stamp.as_bytes(), XattrFlags::empty());
+        let opened = File::open(held.link()).ok();
         Some(Self {
-            is_stamped: set.is_ok(),
+            held: opened.and_then(store::note_now),
             ..place
         })
     }
 
-    /// The value of the attribute.
-    fn stamp(&self) -> String {
-        self.noted.as_nanos().to_string()
-    }
-
-    /// Whether the directory at `path` has the stamp, as far as that is known. Programs may remove it.
-    fn has_stamp(&self, path: impl AsRef<Path>) -> bool {
-        let mut text = [0; 64];
-        let len = getxattr(path.as_ref(), STAMP, &mut text[..]).unwrap_or_default();
-        match text.get(..len).unwrap_or_default() {
-            _ if !self.is_stamped => true,
-            [] => !self.born.is_zero(),
-            found => found == self.stamp().as_bytes(),
-        }
+    /// Whether the directory at `path` is not from before the note, as far as that is known.
+    fn is_noted_at(&self, path: impl AsRef<Path>) -> bool {
+        self.held.is_none_or(|noted| {
+            let opened = File::open(path).ok();
+            let is_since = opened.map(|dir| store::is_noted_since(dir, noted));
+            is_since.is_some_and(|is_since| is_since.unwrap_or(!self.born.is_zero()))
+        })
     }
 
     /// The directory that `path` leads to now, or that may be made there; none, if there is none above either.
@@ -156,7 +144,7 @@ impl Place {
             born,
             noted,
             owner: None,
-            is_stamped: false,
+            held: None,
             above,
         })
     }
@@ -164,7 +152,7 @@ impl Place {
     /// Whether this is the directory that is held.
     pub(crate) fn is(&self, held: &Held) -> bool {
         let found = look_at(&held.0, Path::new(""), AtFlags::EMPTY_PATH);
-        found.is_some_and(|found| self.is_it(&found)) && self.has_stamp(held.link())
+        found.is_some_and(|found| self.is_it(&found)) && self.is_noted_at(held.link())
     }
 
     /// Whether the directory that is held, which `path` leads to, may be one that a job made in the place of this one.
@@ -192,7 +180,7 @@ impl Place {
             };
         }
         let found = look(path, AtFlags::empty());
-        found.is_some_and(|found| self.is_it(&found)) && self.has_stamp(path)
+        found.is_some_and(|found| self.is_it(&found)) && self.is_noted_at(path)
     }
 
     fn is_it(&self, found: &Found) -> bool {

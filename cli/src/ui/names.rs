@@ -218,8 +218,8 @@ pub(crate) fn save_by_hand(dir: &std::path::Path, name: &str, given: Option<u64>
             "`store save {dir} {name} --base N`, with the version that it was made from, or 0 if it is from none"
         ),
         Some(given) => format!(
-            "`store save {dir} {name} --base {given}`, which removes what is not there any more, or with --base 0, which \
-             only adds and changes"
+            "`store save {dir} {name} --base 0`, which only adds and changes, or with --base {given}, if it was made from that \
+             version, which removes what is not there any more"
         ),
     }
 }

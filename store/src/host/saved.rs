@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::format::{Content, RefName, State, Time};
 use crate::host::pool::list::{ListWriter, Thing, checksum};
-use crate::host::pool::{Inode, Known, Mark, Pool, PoolKey, number_of, stamped};
+use crate::host::pool::{Inode, Known, Mark, Pool, PoolKey, is_noted_since_at, note_at, stamped};
 use crate::host::{disk, trust};
 use crate::id::StoreId;
 use crate::remedy::Remedy;
@@ -54,10 +54,14 @@ pub(crate) struct Note {
     pub(crate) root: Content,
     /// The mark of the directory at that time. A tree that was made again since has another base.
     pub(crate) made: Option<Made>,
-    /// Without such a mark: the name of the record that the directory held, or its random number. A pool that made a tree in
-    /// it since has another base, also when that pool is lost.
+    /// Without such a mark: the name of the record that the directory held. A pool that made a tree in it since has another
+    /// base, also when that pool is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stamp: Option<String>,
+    /// The time of this note that the directory holds, in nanoseconds since 1970. One in an older copy of its file system has
+    /// an earlier one, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    noted: Option<i64>,
     /// The checksum of the list, which is also in its name.
     list: String,
     /// The checksum of the note without this field. Programs from before 2026-11-27 did not record it.
@@ -94,6 +98,12 @@ impl Note {
     /// Whether a pool has made a tree in the directory since, of which this says nothing.
     fn is_of_before(&self, root: &Path) -> bool {
         self.made.is_none() && self.stamp != stamp_of(root)
+    }
+
+    /// Whether the directory is from before this note, as far as that is known: an older copy of its file system.
+    fn is_of_later(&self, root: &Path) -> bool {
+        let noted = self.noted.filter(|_| self.made.is_none());
+        noted.is_some_and(|noted| is_noted_since_at(root, noted) == Some(false))
     }
 
     fn to_text(&self) -> serde_json::Result<Vec<u8>> {
@@ -178,23 +188,22 @@ impl<'p> Notes<'p> {
     /// # Errors
     /// Conflict, if another one is in its place.
     fn inode(&self) -> Result<Inode> {
-        self.meant(Inode::of(CWD, self.root.as_os_str().as_bytes()))
-    }
-
-    /// The same, for a new note.
-    ///
-    /// # Errors
-    /// As [`Self::inode`].
-    fn inode_to_note(&self) -> Result<Inode> {
-        self.meant(Inode::of_noted(CWD, self.root.as_os_str().as_bytes()))
-    }
-
-    fn meant(&self, found: rustix::io::Result<Inode>) -> Result<Inode> {
+        let found = Inode::of(CWD, self.root.as_os_str().as_bytes());
         let found = found.map_err(|errno| Error::io("look at", &self.root, errno.into()))?;
         match found.may_be(self.meant) {
             true => Ok(found),
             false => Err(exchanged(&self.root)),
         }
+    }
+
+    /// The same for a new note, and its time.
+    ///
+    /// # Errors
+    /// As [`Self::inode`].
+    fn inode_to_note(&self) -> Result<(Inode, Option<i64>)> {
+        self.inode()?;
+        let noted = note_at(CWD, self.root.as_os_str().as_bytes());
+        Ok((self.inode()?, noted))
     }
 
     /// The notes of the same directory for one ref: it may be saved to several.
@@ -291,8 +300,8 @@ impl<'p> Notes<'p> {
             let read = file.take(NOTE_BYTES_MAX).read_to_end(&mut bytes);
             let note = read.ok().and_then(|_| Note::parse(&bytes));
             match note {
-                Some(note) if note.inode != inode || note.is_of_before(&self.root) => None,
-                Some(note) if note.inode.may_be_new(&self.root) => None,
+                Some(note) if note.inode != inode || note.inode.may_be_new(&self.root) => None,
+                Some(note) if note.is_of_before(&self.root) || note.is_of_later(&self.root) => None,
                 note => Some(note),
             }
         };
@@ -368,10 +377,9 @@ impl<'p> Notes<'p> {
     }
 }
 
-/// The name of the record that a directory holds, or else its random number.
+/// The name of the record that a directory holds.
 fn stamp_of(root: &Path) -> Option<String> {
-    let record = stamped(root).map(|stamp| String::from_utf8_lossy(&stamp).into_owned());
-    record.or_else(|| number_of(root).map(|number| number.to_string()))
+    stamped(root).map(|stamp| String::from_utf8_lossy(&stamp).into_owned())
 }
 
 /// The ends of the names of a note, and of its draft.

@@ -168,8 +168,8 @@ pub(super) fn push_noted(
     push::check_public(target, how)?;
     let held = Held::open(root)?;
     let known = (context.known_id(), context);
-    let noted = (!how.dry_run).then(|| Unpushed::new((root, target), profile, how, known));
-    noted.iter().for_each(Unpushed::write);
+    let mut noted = (!how.dry_run).then(|| Unpushed::new((root, target), profile, how, known));
+    noted.iter_mut().for_each(Unpushed::write_again);
     let done = push::pushed((root, &held, target), profile, how, context);
     let report = match noted {
         Some(mut noted) => noted.ended(profile, done, context)?,

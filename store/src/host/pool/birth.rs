@@ -1,24 +1,28 @@
 //! Which file or directory something is noted of, whatever comes to its path.
 //!
-//! Numbers of inodes are used again, so the time of birth tells two apart. A directory also gets a random number in an
-//! attribute when something is first noted of it. Where a file system has no times of birth (ext3, ext4 with inodes of 128
-//! bytes), the number and the owner stand for that. Everywhere, the number tells a directory from one in an older copy of
-//! its whole file system. Without attributes, only the number of the inode and the owner are left, and an empty directory
-//! may be a new one.
+//! Numbers of inodes are used again, so the time of birth tells two apart. A directory also gets an attribute when something
+//! is noted of it: when that was for the first time, and for the last. Where a file system has no times of birth (ext3, ext4
+//! with inodes of 128 bytes), the first time and the owner stand for that. Everywhere, the last time tells a directory from
+//! one in an older copy of its whole file system. The attribute begins with the number of the inode, since programs copy
+//! attributes from one directory to another (`cp -a`). Without attributes, only the number of the inode and the owner are
+//! left, and an empty directory may be a new one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{self, AtFlags, Mode, OFlags, StatxFlags, XattrFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::host::disk;
 
-/// The attribute with the random number.
+/// The attribute with the times.
 const ATTRIBUTE: &str = "user.store.born";
-/// Its length, in hexadecimal digits.
-const DIGITS: usize = 15;
+/// Longer than its text, which is three numbers.
+const BYTES_MAX: usize = 80;
+/// Two processes that note something at once may do it in another order than that of their times.
+const ORDER: i64 = 1_000_000_000;
 
 /// An inode by its number and its time of birth, or what stands for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +30,13 @@ pub(crate) struct Inode {
     number: u64,
     born_secs: i64,
     born_nanos: u32,
+}
+
+/// The times at which something was noted of a directory, in nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Times {
+    first: i64,
+    last: i64,
 }
 
 impl Inode {
@@ -37,9 +48,9 @@ impl Inode {
         let (born_secs, born_nanos) = match is_known {
             true => (found.stx_btime.tv_sec, found.stx_btime.tv_nsec),
             false => {
-                // Another user can copy the number.
-                let number = open(dir, name).and_then(|dir| read(dir.as_fd()));
-                (number.unwrap_or_default(), found.stx_uid)
+                // Another user can copy the attribute.
+                let times = open(dir, name).and_then(|dir| Said::by(dir.as_fd()).times());
+                (times.map_or(0, |times| times.first), found.stx_uid)
             }
         };
         Ok(Self {
@@ -49,19 +60,21 @@ impl Inode {
         })
     }
 
-    /// The same of what something is going to be noted of.
-    pub(crate) fn of_noted(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Self> {
-        // What cannot get a number is known by its time of birth alone.
+    /// The same of a directory that gets a mark. From now on it has a first time.
+    pub(crate) fn of_marked(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Self> {
         let opened = open(dir.as_fd(), name);
-        opened.and_then(|dir| read(dir.as_fd()).or_else(|| make(dir.as_fd())));
+        let opened = opened.filter(|dir| Said::by(dir.as_fd()).times().is_none());
+        if let (Some(opened), Some(now)) = (opened, now()) {
+            // What has no attribute is known by its time of birth alone.
+            disk::forgive(Times::new(now).write(opened.as_fd()));
+        }
         Self::of(dir, name)
     }
 
     /// Whether the directory at `path`, which has this inode, may have been made since, as far as can be seen: neither a time
-    /// of birth nor a random number tells, and nothing is in it.
+    /// of birth nor an attribute tells, and nothing is in it.
     pub(crate) fn may_be_new(&self, path: &Path) -> bool {
-        self.born_secs == 0
-            && open(fs::CWD, path.as_os_str().as_bytes()).is_some_and(disk::is_empty)
+        self.born_secs == 0 && open_at(path).is_some_and(disk::is_empty)
     }
 
     pub(crate) fn number(self) -> u64 {
@@ -74,9 +87,99 @@ impl Inode {
     }
 }
 
-/// Reads the random number of the directory at `path`.
-pub(crate) fn number_of(path: &Path) -> Option<i64> {
-    open(fs::CWD, path.as_os_str().as_bytes()).and_then(|dir| read(dir.as_fd()))
+/// What the attribute of a directory says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Times(Times),
+    /// A program copied it from another directory.
+    Copied,
+    Nothing,
+}
+
+impl Said {
+    fn by(dir: BorrowedFd<'_>) -> Self {
+        Self::read(dir).unwrap_or(Self::Nothing)
+    }
+
+    fn read(dir: BorrowedFd<'_>) -> Option<Self> {
+        let mut text = [0; BYTES_MAX];
+        let len = fs::fgetxattr(dir, ATTRIBUTE, &mut text[..]).ok()?;
+        let text = std::str::from_utf8(text.get(..len)?).ok()?;
+        let mut parts = text.split(' ').map(str::parse::<i64>);
+        let mut part = || parts.next()?.ok();
+        let (number, first, last) = (part()?, part()?, part()?);
+        let is_own = number.cast_unsigned() == fs::fstat(dir).ok()?.st_ino;
+        Some(match is_own {
+            true => Self::Times(Times { first, last }),
+            false => Self::Copied,
+        })
+    }
+
+    fn times(self) -> Option<Times> {
+        match self {
+            Self::Times(times) => Some(times),
+            Self::Copied | Self::Nothing => None,
+        }
+    }
+}
+
+impl Times {
+    fn new(now: i64) -> Self {
+        let (first, last) = (now, now);
+        Self { first, last }
+    }
+
+    fn write(self, dir: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        let number = fs::fstat(dir)?.st_ino.cast_signed();
+        let text = format!("{number} {} {}", self.first, self.last);
+        fs::fsetxattr(dir, ATTRIBUTE, text.as_bytes(), XattrFlags::empty())
+    }
+}
+
+/// Writes down in the open directory that something is noted of it now, and makes that durable. Returns the time, in
+/// nanoseconds since 1970; none if it cannot have attributes.
+pub fn note_now(dir: impl AsFd) -> Option<i64> {
+    let dir = dir.as_fd();
+    let before = Said::by(dir).times();
+    let now = now()?;
+    let times = before.map_or(Times::new(now), |before| Times {
+        // A clock may have been set back.
+        last: now.max(before.last.saturating_add(1)),
+        ..before
+    });
+    times.write(dir).ok()?;
+    // After a power cut, the directory must not be older than what is noted.
+    fs::fsync(dir).ok()?;
+    Some(times.last)
+}
+
+/// The same of the directory `name`.
+pub(crate) fn note_at(dir: impl AsFd, name: &[u8]) -> Option<i64> {
+    open(dir.as_fd(), name).and_then(note_now)
+}
+
+fn now() -> Option<i64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    i64::try_from(now.as_nanos()).ok()
+}
+
+/// Whether the open directory is not from before the time that [`note_now`] returned; none if a program copied the
+/// attribute of another directory to it, so that nothing tells.
+pub fn is_noted_since(dir: impl AsFd, noted: i64) -> Option<bool> {
+    match Said::by(dir.as_fd()) {
+        Said::Times(times) => Some(times.last.saturating_add(ORDER) >= noted),
+        Said::Copied => None,
+        Said::Nothing => Some(false),
+    }
+}
+
+/// The same of the directory at `path`, which is no symlink.
+pub(crate) fn is_noted_since_at(path: &Path, noted: i64) -> Option<bool> {
+    is_noted_since(open_at(path)?, noted)
+}
+
+fn open_at(path: &Path) -> Option<OwnedFd> {
+    open(fs::CWD, path.as_os_str().as_bytes())
 }
 
 fn open(dir: BorrowedFd<'_>, name: &[u8]) -> Option<OwnedFd> {
@@ -84,41 +187,39 @@ fn open(dir: BorrowedFd<'_>, name: &[u8]) -> Option<OwnedFd> {
     fs::openat(dir, name, flags | OFlags::RDONLY, Mode::empty()).ok()
 }
 
-fn read(dir: BorrowedFd<'_>) -> Option<i64> {
-    let mut text = [0; DIGITS];
-    let len = fs::fgetxattr(dir, ATTRIBUTE, &mut text[..]).ok()?;
-    let text = std::str::from_utf8(text.get(..len)?).ok()?;
-    i64::from_str_radix(text, 16).ok()
-}
-
-fn make(dir: BorrowedFd<'_>) -> Option<i64> {
-    let name = disk::random_name().ok()?;
-    let text = name.get(..DIGITS)?;
-    // Of two processes, one is first.
-    disk::forgive(fs::fsetxattr(
-        dir,
-        ATTRIBUTE,
-        text.as_bytes(),
-        XattrFlags::CREATE,
-    ));
-    read(dir)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_keeps_the_number_that_it_was_given() {
-        let dir = tempfile::tempdir().unwrap();
-        let open = std::fs::File::open(dir.path()).unwrap();
-        assert_eq!(read(open.as_fd()), None);
-        let Some(made) = make(open.as_fd()) else {
+    fn a_directory_keeps_its_first_time_and_knows_its_last() {
+        let base = tempfile::tempdir().unwrap();
+        let open = |name: &str| {
+            let path = base.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            open_at(&path).unwrap()
+        };
+        let (one, other) = (open("one"), open("other"));
+        assert_eq!(Said::by(one.as_fd()), Said::Nothing);
+        let Some(noted) = note_now(&one) else {
             // This file system has no attributes.
             return;
         };
-        assert!(made > 0);
-        assert_eq!(make(open.as_fd()), Some(made));
-        assert_eq!(read(open.as_fd()), Some(made));
+        let first = Said::by(one.as_fd()).times().unwrap();
+        assert_eq!((first.first, first.last), (noted, noted));
+        let second = note_now(&one).unwrap();
+        assert!(second > noted);
+        let times = Said::by(one.as_fd()).times().unwrap();
+        assert_eq!((times.first, times.last), (noted, second));
+        assert_eq!(is_noted_since(&one, second), Some(true));
+        assert_eq!(is_noted_since(&one, second + 2 * ORDER), Some(false));
+        assert_eq!(is_noted_since(&other, noted), Some(false));
+
+        // A program copies the attributes to another directory.
+        let mut text = [0; BYTES_MAX];
+        let len = fs::fgetxattr(&one, ATTRIBUTE, &mut text[..]).unwrap();
+        fs::fsetxattr(&other, ATTRIBUTE, &text[..len], XattrFlags::empty()).unwrap();
+        assert_eq!(is_noted_since(&other, noted), None);
+        assert!(note_now(&other).unwrap() > second);
     }
 }

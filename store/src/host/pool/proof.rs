@@ -61,19 +61,39 @@ pub(super) fn plant(dir: BorrowedFd<'_>, name: &[u8], nonce: &str) -> rustix::io
     }
 }
 
-/// Stores the name of a record in the open directory. Returns whether its file system allows that.
+/// Stores the name of a record in the open directory, and the number of its inode, since programs copy attributes from one
+/// directory to another. Returns whether its file system allows that.
 pub(super) fn stamp(dir: impl AsFd, record: &str) -> bool {
-    fs::fsetxattr(dir, RECORD, record.as_bytes(), XattrFlags::empty()).is_ok()
+    let text = fs::fstat(&dir).map(|stat| format!("{record} {}", stat.st_ino));
+    text.and_then(|text| fs::fsetxattr(dir, RECORD, text.as_bytes(), XattrFlags::empty()))
+        .is_ok()
 }
 
-/// Reads the name of the record in the directory at `path`.
+/// Reads the name of the record in the directory at `path`. One that was copied from another directory counts as none.
 pub(crate) fn stamped(path: &Path) -> Option<Vec<u8>> {
-    record_read_by(|text| fs::getxattr(path, RECORD, text))
+    let text = record_read_by(|text| fs::getxattr(path, RECORD, text))?;
+    own_record(text, || fs::stat(path))
 }
 
 /// Reads the same from an open directory.
 pub(crate) fn stamped_open(dir: impl AsFd) -> Option<Vec<u8>> {
-    record_read_by(|text| fs::fgetxattr(dir, RECORD, text))
+    let text = record_read_by(|text| fs::fgetxattr(&dir, RECORD, text))?;
+    own_record(text, || fs::fstat(&dir))
+}
+
+/// The name of the record in the text of a stamp, if that is of the inode. Programs from before 2026-11-28 did not write the
+/// number of the inode.
+fn own_record(
+    mut text: Vec<u8>,
+    stat: impl FnOnce() -> rustix::io::Result<fs::Stat>,
+) -> Option<Vec<u8>> {
+    let Some(end) = text.iter().position(|byte| *byte == b' ') else {
+        return Some(text);
+    };
+    let number = text.get(end + 1..)?;
+    let is_own = number == stat().ok()?.st_ino.to_string().as_bytes();
+    text.truncate(end);
+    is_own.then_some(text)
 }
 
 /// Stores in the directory at `path` that it was saved as `version` since `record` was made of it.

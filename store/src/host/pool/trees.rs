@@ -96,7 +96,7 @@ enum Spelled {
 impl Mark {
     /// A mark for the tree at `path`, which is at `built` now.
     pub(crate) fn new(path: &Path, store: StoreId, built: (BorrowedFd<'_>, &[u8])) -> Result<Self> {
-        let inode = Inode::of_noted(built.0, built.1)
+        let inode = Inode::of_marked(built.0, built.1)
             .map_err(|errno| disk::failed("look at", path, errno))?;
         Ok(Self {
             path: path.into(),

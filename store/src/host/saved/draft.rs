@@ -100,7 +100,7 @@ impl<'p> Notes<'p> {
         (state, name): (&State, &RefName),
         (root, made): (Content, Option<Made>),
     ) -> Result<Draft<'p>> {
-        let inode = self.inode_to_note()?;
+        let (inode, noted) = self.inode_to_note()?;
         let notes = self.to(name);
         let (sum, mut file) = listing.list.finish()?;
         let note = Note {
@@ -114,6 +114,7 @@ impl<'p> Notes<'p> {
                 None => stamp_of(&self.root),
                 Some(_) => None,
             },
+            noted: noted.filter(|_| made.is_none()),
             made,
             list: spelled(&sum),
             check: None,
