@@ -136,8 +136,9 @@ fn work_on_a_volume_that_is_away_stays_on_the_list() {
     let refused = env.store(["save", "--pending"]);
     assert_eq!(refused.code, Some(6), "{refused}");
     let place = env.path("base/project").display().to_string();
-    let by_hand = format!("`store save {place} {REF} --base 1`");
+    let by_hand = format!("`store save {place} {REF} --base 0`");
     assert!(refused.stderr.contains(&by_hand), "{refused}");
+    assert!(refused.stderr.contains("or with --base 1"), "{refused}");
     env.ok(["save", &place, REF, "--base", "1"]);
     assert_eq!(newest(&env, REF), ["a=a", "b=b", "c=c"]);
     env.ok(["save", "--pending"]);

@@ -168,10 +168,17 @@ fn half_of_two_similar_versions_leaves_no_more_than_a_fresh_store() {
     request.options.max_unused_ppm = 50_000;
     let report = run(&world, &remote, &request).unwrap();
     assert!(!report.plan.repack.is_empty(), "{:?}", report.plan);
+    let dry = Request {
+        dry_run: true,
+        ..request
+    };
+    let held = run(&world, &remote, &dry).unwrap().plan.held;
+    assert!(held.unused_bytes <= held.kept_bytes / 20, "{held:?}");
     let (left, fresh) = (bytes(&*remote), bytes(&*fresh));
-    println!("{left} bytes are left, {fresh} in a fresh store");
-    // The log stays, so the rest may be a little larger.
-    assert!(left < fresh + fresh / 20 + 10_000, "{left} of {fresh}");
+    println!("{left} bytes are left, {held:?}, {fresh} in a fresh store");
+    // The log stays, and chunks that are left of a frame compress a little worse.
+    let needed = left - held.unused_bytes;
+    assert!(needed < fresh + fresh / 100 + 10_000, "{needed} of {fresh}");
     world.check(remote, "half");
 }
 
