@@ -498,8 +498,8 @@ mod tests {
             pack: id(number),
             kind: PackKind::Data,
             bytes: 1000,
-            raw_bytes: 2000,
-            live_raw_bytes: 2 * live,
+            stored_bytes: 900,
+            live_stored_bytes: 900 * live / 1000,
             live_chunks: live,
         }
     }

@@ -74,8 +74,8 @@ mod tests {
             pack: PackId(id),
             kind,
             bytes,
-            raw_bytes: bytes,
-            live_raw_bytes: bytes,
+            stored_bytes: bytes,
+            live_stored_bytes: bytes,
             live_chunks: 1,
         }
     }

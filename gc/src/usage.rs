@@ -55,10 +55,10 @@ pub struct PackUse {
     pub kind: PackKind,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Decoded bytes of all its frames.
-    pub raw_bytes: u64,
-    /// Decoded bytes of its marked chunks.
-    pub live_raw_bytes: u64,
+    /// Stored bytes of all its frames.
+    pub stored_bytes: u64,
+    /// The share of its marked chunks in them.
+    pub live_stored_bytes: u64,
     /// The number of its marked chunks.
     pub live_chunks: u64,
 }
@@ -143,8 +143,9 @@ fn bytes_of<Id: Ord + Copy>(listed: &[Listed<Id>], id: Id) -> Option<u64> {
 impl PackUse {
     /// Stored bytes that no live chunk needs.
     pub fn unused_bytes(&self) -> u64 {
-        let dead = self.raw_bytes.saturating_sub(self.live_raw_bytes);
-        let share = u128::from(self.bytes) * u128::from(dead) / u128::from(self.raw_bytes.max(1));
+        let dead = self.stored_bytes.saturating_sub(self.live_stored_bytes);
+        let all = u128::from(self.stored_bytes.max(1));
+        let share = u128::from(self.bytes) * u128::from(dead) / all;
         u64::try_from(share).unwrap_or(self.bytes)
     }
 }
@@ -225,7 +226,7 @@ impl Usage {
                     self.packs.len() - 1
                 });
                 if let Some(usage) = self.packs.get_mut(at) {
-                    usage.live_raw_bytes += pack.live_raw_bytes;
+                    usage.live_stored_bytes += pack.live_stored_bytes;
                     usage.live_chunks += pack.live_chunks;
                 }
             }
@@ -310,9 +311,9 @@ struct Counted {
 
 struct CountedPack {
     pack: SegmentPack,
-    raw_bytes: u64,
+    stored_bytes: u64,
     chunks: u64,
-    live_raw_bytes: u64,
+    live_stored_bytes: u64,
     live_chunks: u64,
 }
 
@@ -327,7 +328,7 @@ impl Counted {
         for position in 0..layout.frames() {
             let frame = layout.frame(bytes, position)?;
             if let Some(pack) = counted.pack(frame.pack) {
-                pack.raw_bytes += u64::from(frame.raw_len);
+                pack.stored_bytes += u64::from(frame.stored_len);
             }
         }
         for entry in 0..layout.chunks() {
@@ -337,11 +338,12 @@ impl Counted {
             });
             let entry = layout.entry(bytes, entry)?;
             // Looked up in the segment, since a table would be too large: a billion chunks have sixty million frames.
-            if let Some(pack) = counted.pack(layout.pack_of(bytes, entry.frame)?) {
+            let frame = layout.raw_frame(bytes, entry.frame)?;
+            if let Some(pack) = counted.pack(frame.pack) {
                 pack.chunks += 1;
                 if is_live {
                     pack.live_chunks += 1;
-                    pack.live_raw_bytes += u64::from(entry.len);
+                    pack.live_stored_bytes += frame.share_of(entry.len);
                 }
             }
         }
@@ -357,9 +359,9 @@ impl CountedPack {
     fn new(pack: SegmentPack) -> Self {
         Self {
             pack,
-            raw_bytes: 0,
+            stored_bytes: 0,
             chunks: 0,
-            live_raw_bytes: 0,
+            live_stored_bytes: 0,
             live_chunks: 0,
         }
     }
@@ -369,8 +371,8 @@ impl CountedPack {
             pack: self.pack.id,
             kind: self.pack.kind,
             bytes: self.pack.len.into(),
-            raw_bytes: self.raw_bytes,
-            live_raw_bytes: 0,
+            stored_bytes: self.stored_bytes,
+            live_stored_bytes: 0,
             live_chunks: 0,
         }
     }

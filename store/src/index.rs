@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ::bytes::Bytes;
 
 use crate::error::{Error, Result};
-use crate::format::{FrameKind, SegmentPack, State};
+use crate::format::{FrameKind, SegmentPack, State, share};
 use crate::id::{ChunkId, PackId, SegmentId};
 use crate::remote::Read;
 
@@ -60,8 +60,7 @@ pub struct Location {
 impl Location {
     /// Returns the chunk's share of the stored bytes of its frame.
     pub fn stored_share(&self) -> u64 {
-        let (len, stored) = (u64::from(self.len), u64::from(self.stored_len));
-        (len * stored).div_ceil(u64::from(self.raw_len).max(1))
+        share(self.len, self.stored_len, self.raw_len)
     }
 }
 

@@ -182,6 +182,33 @@ fn half_of_two_similar_versions_leaves_no_more_than_a_fresh_store() {
     world.check(remote, "half");
 }
 
+/// Noise and text lie in one pack, and text takes about half of its bytes there.
+#[test]
+fn what_is_unused_is_counted_as_it_is_stored() {
+    let world = World::new();
+    let remote = world.memory();
+    let (noise, text) = (noise(1, 1_000_000), text(2, 1_000_000));
+    trees::write(&world.tree("both").join("noise"), &noise);
+    trees::write(&world.tree("both").join("text"), &text);
+    trees::write(&world.tree("text").join("text"), &text);
+    let put = |tree: &str| world.put(remote.clone(), tree, "project/a/data").unwrap();
+    put("both");
+    put("text");
+    drop_ref(
+        &world.open(remote.clone()).unwrap(),
+        "project/a/data",
+        Some(1),
+    );
+    let mut request = eager();
+    request.options.max_unused_ppm = 1_000_000;
+    let held = run(&world, &remote, &request).unwrap().plan.held;
+    let noise = noise.len() as u64;
+    assert!(
+        (noise - noise / 50..noise + noise / 50).contains(&held.unused_bytes),
+        "{held:?}"
+    );
+}
+
 #[test]
 fn a_dry_run_says_what_apply_does_and_does_nothing() {
     let (world, remote) = half_dropped();

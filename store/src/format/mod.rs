@@ -76,6 +76,7 @@ pub use ref_table::{RefTable, Source};
 pub use refs::{RefSums, Refs};
 pub use sealed::*;
 pub use segment::*;
+pub(crate) use segment_rows::share;
 pub use segment_rows::{
     SEGMENT_CHUNKS_MAX, SEGMENT_ENTRY_LEN, SEGMENT_FRAME_LEN, SEGMENT_HEADER_LEN, SEGMENT_MAGIC,
     SEGMENT_PACK_LEN, SEGMENT_VERSION, SegmentEntry, SegmentFrame, SegmentPack,

@@ -384,12 +384,14 @@ impl SegmentLayout {
         Ok(frame)
     }
 
-    /// Returns the position of the pack that a frame names, unchecked.
+    /// Returns the frame at `position`, unchecked.
     ///
     /// # Errors
     /// Invalid input, when there is no such frame.
-    pub fn pack_of(&self, bytes: &[u8], frame: u32) -> Result<u32> {
-        Ok(self.raw_frame(bytes, frame)?.pack)
+    pub fn raw_frame(&self, bytes: &[u8], position: u32) -> Result<SegmentFrame> {
+        let row = row(bytes, self.frames_at, position.into(), self.frames().into());
+        let row = row.ok_or_else(|| self.no_row("frame", position.into()))?;
+        Ok(SegmentFrame::decode(row))
     }
 
     /// Returns the pack at `position` (below [`Self::packs`]).
@@ -409,12 +411,6 @@ impl SegmentLayout {
         let at = usize::try_from(SEGMENT_HEADER_LEN).ok()? + place * 4;
         let start = bytes.get(at..)?.first_chunk()?;
         usize::try_from(u32::from_le_bytes(*start)).ok()
-    }
-
-    fn raw_frame(&self, bytes: &[u8], position: u32) -> Result<SegmentFrame> {
-        let row = row(bytes, self.frames_at, position.into(), self.frames().into());
-        let row = row.ok_or_else(|| self.no_row("frame", position.into()))?;
-        Ok(SegmentFrame::decode(row))
     }
 
     pub(super) fn no_row(&self, what: &str, position: u64) -> Error {

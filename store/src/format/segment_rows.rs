@@ -51,6 +51,11 @@ pub struct SegmentFrame {
     pub kind: FrameKind,
 }
 
+/// The share of a chunk of `len` bytes in the stored bytes of its frame.
+pub(crate) fn share(len: u32, stored_len: u32, raw_len: u32) -> u64 {
+    (u64::from(len) * u64::from(stored_len)).div_ceil(u64::from(raw_len).max(1))
+}
+
 /// One chunk: its frame and its position in the decoded frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentEntry {
@@ -229,6 +234,11 @@ impl SegmentEntry {
 }
 
 impl SegmentFrame {
+    /// The share of a chunk of `len` bytes in the stored bytes.
+    pub fn share_of(&self, len: u32) -> u64 {
+        share(len, self.stored_len, self.raw_len)
+    }
+
     pub(super) fn encode(&self) -> [u8; FRAME_LEN] {
         let mut out = [0; FRAME_LEN];
         fill(
