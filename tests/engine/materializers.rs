@@ -10,7 +10,7 @@ use gc::collect;
 use store::remote::Prune;
 use store::remote::testing::faulty::{Faults, Faulty};
 use store::{Error, MaterializeRequest, Pool, PoolLimits, Result, Store, Unwatched, materialize};
-use support::{Random, assert_same_but_file_times, effort, trees};
+use support::{Random, assert_same_but_file_times, each_seed, effort, trees};
 
 use crate::collect::eager;
 use crate::replicate::assert_sound;
@@ -71,9 +71,7 @@ fn a_tree_is_whole_or_not_there_whatever_the_backend_does() {
     world.prepare("0", REFS[0]);
     world.prepare("1", REFS[0]);
     world.prepare("2", REFS[1]);
-    for seed in 0..effort(40, 2000) {
-        run(&world, seed);
-    }
+    each_seed(effort(40, 2000), |seed| run(&world, seed));
 }
 
 fn run(world: &World, seed: u64) {

@@ -12,7 +12,7 @@ use store::remote::testing::schedule::schedule;
 use store::remote::{Objects, Prune, Write};
 use store::replicate::{Delete, Forgetful, Memory, RefStatus, Resume};
 use store::{Error, ErrorKind, ReplicateReport, Store, Unwatched, replicate};
-use support::{Random, effort, trees};
+use support::{Random, each_seed, effort, trees};
 
 use crate::collect::eager;
 use crate::replicate::{all, assert_sound, bring, empty, latest, run};
@@ -293,7 +293,7 @@ fn replicator(from: &Store, to: &Store, random: &mut Random, memory: &Memory) ->
 #[test]
 fn two_replicators_and_a_collector_in_every_order() {
     let world = world();
-    for seed in 0..effort(40, 2000) {
+    each_seed(effort(40, 2000), |seed| {
         let what = format!("seed {seed}");
         let (from, dir) = (world.memory(), world.tree(&format!("there-{seed}")));
         let to: Arc<dyn Prune> = Arc::new(Objects::directory(&dir).unwrap());
@@ -332,5 +332,5 @@ fn two_replicators_and_a_collector_in_every_order() {
             assert_eq!(world.check(to, &what), expected, "{what}");
         }
         std::fs::remove_dir_all(dir).unwrap();
-    }
+    });
 }

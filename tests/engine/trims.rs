@@ -15,7 +15,7 @@ use store::{
     Ancestor, Onto, PutRequest, Result, Store, TrimFilter, TrimRequest, Unwatched, put, trim,
 };
 use support::trees::write;
-use support::{Random, effort};
+use support::{Random, each_seed, effort};
 
 use crate::between::commit;
 use crate::collect::eager;
@@ -187,7 +187,7 @@ fn trims_and_saves_beside_each_other_lose_nothing() {
     }
     write(&world.tree("job/dir-0/goes"), b"goes");
     write(&world.tree("job/version"), b"3");
-    for seed in 0..effort(20, 1000) {
+    each_seed(effort(20, 1000), |seed| {
         let remote = world.memory();
         let backends =
             (0..3).map(|_| Arc::new(Faulty::new(remote.clone(), Faults::default())) as _);
@@ -217,7 +217,7 @@ fn trims_and_saves_beside_each_other_lose_nothing() {
         let is_there = |path: &str| out.path().join(path).exists();
         assert!(is_there("dir-2/new") && is_there("dir-0/0"), "seed {seed}");
         assert!(!is_there("dir-0/goes") && !is_there("dir-1"), "seed {seed}");
-    }
+    });
 }
 
 fn save(world: &World) -> PutRequest {

@@ -17,7 +17,7 @@ pub mod servers;
 pub mod trees;
 
 pub use compare::{Seen, assert_same_but_file_times, assert_same_tree, seen};
-pub use effort::effort;
+pub use effort::{each_seed, effort};
 pub use environment::{Finished, TestEnvironment, settings, under, with_mounts};
 pub use random::Random;
 pub use script::Script;
