@@ -124,9 +124,10 @@ impl Place {
     /// Whether the directory at `path` is not from before the note, as far as that is known.
     fn is_noted_at(&self, path: impl AsRef<Path>) -> bool {
         self.held.is_none_or(|noted| {
+            // Whoever reads one that cannot be opened says so.
             let opened = File::open(path).ok();
             let is_since = opened.map(|dir| store::is_noted_since(dir, noted));
-            is_since.is_some_and(|is_since| is_since.unwrap_or(!self.born.is_zero()))
+            is_since.is_none_or(|is_since| is_since.unwrap_or(!self.born.is_zero()))
         })
     }
 
