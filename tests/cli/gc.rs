@@ -27,6 +27,9 @@ fn what_was_dropped_comes_back_and_the_rest_stays() {
     let env = dropped();
     let plan = parsed(&env.ok(["gc", "--dry-run", "--grace", "0", "--json"]));
     assert_eq!(plan["plan"]["condemn"].as_array().unwrap().len(), 1);
+    let told = env.ok(["gc", "--dry-run", "--grace", "0"]);
+    let would = "would free 0 B now, 201 kB when the grace is over\n";
+    assert!(told.contains(would), "{told}");
     let metrics = env.path("store.prom");
     let report = parsed(&env.ok([
         "gc",

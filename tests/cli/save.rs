@@ -160,7 +160,7 @@ fn an_unknown_directory_needs_a_ref_and_a_base() {
     --- stdout
     --- stderr
     error: own: was neither made from a ref of this store here nor saved to one
-    hint: name the ref: `store save DIR REF`
+    hint: name the ref: `store save DIR REF`; if it has versions, --base N says from which one the directory was made
     ");
     check!(env, env.store(["save", "own", REF]), @"
     exit code: 5

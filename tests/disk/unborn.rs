@@ -118,6 +118,36 @@ fn a_directory_of_another_user_with_the_same_attributes_is_not_taken_for_it() {
     }
 }
 
+/// A backup with its attributes may get the number that it had when it was made.
+#[test]
+fn a_backup_that_was_brought_back_is_not_taken_for_what_was_saved() {
+    let mount = Mount::ext4(64, &["-I", "128"], "defaults");
+    let env = environment!();
+    let base = mount.path().join("base");
+    let place = base.join("project");
+    for is_by_hand in [false, true] {
+        let ended = run(&env, &base, "echo 1 > f1");
+        assert_eq!(ended.code, Some(0), "{ended}");
+        let backup = attributes(&place);
+        let ended = run(&env, &base, "echo 2 > f2");
+        assert_eq!(ended.code, Some(0), "{ended}");
+        remake(&place);
+        set(&place, &backup);
+        fs::write(place.join("f1"), "1\n").unwrap();
+        fs::write(place.join("f3"), "3\n").unwrap();
+        let refused = match is_by_hand {
+            false => run(&env, &base, "true"),
+            true => env.store(["save", place.to_str().unwrap(), REF]),
+        };
+        assert_eq!(refused.code, Some(5), "{refused}");
+        assert_eq!(newest(&env), "f1\nf2\n", "{refused}");
+        env.ok(["save", place.to_str().unwrap(), REF, "--base", "0"]);
+        assert_eq!(newest(&env), "f1\nf2\nf3\n");
+        env.ok(["rm", REF]);
+        fs::remove_dir_all(&place).unwrap();
+    }
+}
+
 /// A file system that was set back has the same directories, with the same times of birth.
 #[test]
 fn a_directory_from_before_its_save_is_not_taken_for_what_was_saved() {
@@ -146,8 +176,6 @@ fn a_directory_from_before_a_save_by_hand_is_not_taken_for_what_was_saved() {
     fs::write(place.join("f1"), "1").unwrap();
     assert_eq!(save().code, Some(0));
     mount.keep_copy();
-    // Otherwise the two could be one after the other in either order.
-    std::thread::sleep(std::time::Duration::from_millis(1100));
     fs::write(place.join("f2"), "2").unwrap();
     assert_eq!(save().code, Some(0));
     mount.set_back();

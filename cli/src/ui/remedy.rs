@@ -137,7 +137,9 @@ fn stores(remedy: &Remedy) -> Option<&'static str> {
 
 fn saves(remedy: &Remedy) -> Option<&'static str> {
     Some(match remedy {
-        Remedy::NameRefToSave => "name the ref: `store save DIR REF`",
+        Remedy::NameRefToSave => {
+            "name the ref: `store save DIR REF`; if it has versions, --base N says from which one the directory was made"
+        }
         Remedy::NameBase => {
             "name the version that it was made from with --base N; with --base 0, which means none, it only adds and changes; or save it to another ref"
         }

@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const NOTE_VERSION: u32 = 1;
 
 /// What a directory was saved as.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Note {
     note: u32,
     /// The inode of the directory.
@@ -300,7 +300,7 @@ impl<'p> Notes<'p> {
             let read = file.take(NOTE_BYTES_MAX).read_to_end(&mut bytes);
             let note = read.ok().and_then(|_| Note::parse(&bytes));
             match note {
-                Some(note) if note.inode != inode || note.inode.may_be_new(&self.root) => None,
+                Some(note) if !note.inode.is(&inode) || note.inode.may_be_new(&self.root) => None,
                 Some(note) if note.is_of_before(&self.root) || note.is_of_later(&self.root) => None,
                 note => Some(note),
             }

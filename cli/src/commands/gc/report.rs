@@ -83,11 +83,28 @@ fn freed(out: &mut fmt::Formatter<'_>, report: &CollectReport) -> fmt::Result {
     )
 }
 
+/// The bytes of objects to delete at once, and those that the objects to condemn take beside what is copied from them.
+fn would_free(plan: &Plan) -> (u64, u64) {
+    let now = plan.delete.iter().chain(&plan.stale_uploads);
+    let now = now.chain(&plan.checkpoints).map(|doomed| doomed.bytes);
+    let packs = plan.condemn.iter().map(|pack| pack.bytes);
+    let copied = plan.repack.iter().map(|pack| pack.unused_bytes);
+    let segments = plan.orphan_segments.iter().map(|(_, bytes)| *bytes);
+    (now.sum(), packs.chain(copied).chain(segments).sum())
+}
+
 fn plan(out: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
     writeln!(
         out,
         "plan for entry {} of the log; nothing is done",
         plan.base
+    )?;
+    let (now, later) = would_free(plan);
+    writeln!(
+        out,
+        "would free {} now, {} when the grace is over",
+        human::bytes(now),
+        human::bytes(later)
     )?;
     for doomed in plan
         .delete

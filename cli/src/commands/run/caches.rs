@@ -304,9 +304,12 @@ impl Cache {
         }
         let (dir, name) = (self.dir.display(), &self.name);
         Err(match holds.first() {
-            Some(other) => not_started(Error::conflict(format!(
-                "{dir}: holds {other}, and {name} is asked for"
-            ))),
+            Some(other) => Error::conflict(format!("{dir}: holds {other}, and {name} is asked for"))
+                .hint(format!(
+                    "the command was not started: name another directory with --base, one for each user and job; if what is \
+                     there is to be in {name}: {}",
+                    names::save_by_hand(&self.dir, name.as_str(), None)
+                )),
             None => Error::conflict(format!(
                 "{dir}: is not empty, and no run of yours here made it for {name}"
             ))

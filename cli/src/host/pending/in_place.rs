@@ -102,7 +102,7 @@ impl Pending {
         };
         format!(
             "bring that one back, then `store save --pending` saves it; if what is there is what the job left: {by_hand}; \
-             `store save --forget {dir}` gives it up"
+             then `store save --forget {dir}`, which gives up the one that is gone"
         )
     }
 

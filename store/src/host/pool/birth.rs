@@ -10,9 +10,10 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{self, AtFlags, Mode, OFlags, StatxFlags, XattrFlags};
+use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, StatxFlags, XattrFlags};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::host::disk;
@@ -21,8 +22,10 @@ use crate::host::disk;
 const ATTRIBUTE: &str = "user.store.born";
 /// Longer than its text, which is three numbers.
 const BYTES_MAX: usize = 80;
-/// Two processes that note something at once may do it in another order than that of their times.
-const ORDER: i64 = 1_000_000_000;
+/// Attempts to be the only one that notes something of a directory, and the pause between two. Without locks in the file
+/// system, or if another program holds one, nobody waits for longer.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// An inode by its number and its time of birth, or what stands for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +33,9 @@ pub(crate) struct Inode {
     number: u64,
     born_secs: i64,
     born_nanos: u32,
+    /// Without a time of birth, the last time that the directory holds: an older copy of it may have the same number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    noted: Option<i64>,
 }
 
 /// The times at which something was noted of a directory, in nanoseconds since 1970.
@@ -45,36 +51,57 @@ impl Inode {
         let wanted = StatxFlags::INO | StatxFlags::BTIME | StatxFlags::UID;
         let found = fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
         let is_known = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
-        let (born_secs, born_nanos) = match is_known {
-            true => (found.stx_btime.tv_sec, found.stx_btime.tv_nsec),
-            false => {
-                // Another user can copy the attribute.
-                let times = open(dir, name).and_then(|dir| Said::by(dir.as_fd()).times());
-                (times.map_or(0, |times| times.first), found.stx_uid)
-            }
-        };
+        let number = found.stx_ino;
+        if is_known {
+            let (born_secs, born_nanos) = (found.stx_btime.tv_sec, found.stx_btime.tv_nsec);
+            return Ok(Self {
+                number,
+                born_secs,
+                born_nanos,
+                noted: None,
+            });
+        }
+        let times = open(dir, name).and_then(|dir| Said::by(dir.as_fd()).times());
         Ok(Self {
-            number: found.stx_ino,
-            born_secs,
-            born_nanos,
+            number,
+            born_secs: times.map_or(0, |times| times.first),
+            // Another user can copy the attribute.
+            born_nanos: found.stx_uid,
+            noted: times.map(|times| times.last),
         })
     }
 
-    /// The same of a directory that gets a mark. From now on it has a first time.
+    /// The same of a directory that gets a mark. Without a time of birth, that is noted in it.
     pub(crate) fn of_marked(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Self> {
-        let opened = open(dir.as_fd(), name);
-        let opened = opened.filter(|dir| Said::by(dir.as_fd()).times().is_none());
-        if let (Some(opened), Some(now)) = (opened, now()) {
-            // What has no attribute is known by its time of birth alone.
-            disk::forgive(Times::new(now).write(opened.as_fd()));
+        let found = Self::of(&dir, name)?;
+        match found.has_birth() {
+            true => Ok(found),
+            false => {
+                note_at(&dir, name);
+                Self::of(&dir, name)
+            }
         }
-        Self::of(dir, name)
+    }
+
+    /// Whether `found` is this one, and is not from before this was noted.
+    pub(crate) fn is(&self, found: &Self) -> bool {
+        self.has_identity_of(found) && self.noted <= found.noted
+    }
+
+    /// Whether both are one inode, be it an older copy.
+    pub(crate) fn has_identity_of(&self, other: &Self) -> bool {
+        let identity = |of: &Self| (of.number, of.born_secs, of.born_nanos);
+        identity(self) == identity(other)
     }
 
     /// Whether the directory at `path`, which has this inode, may have been made since, as far as can be seen: neither a time
     /// of birth nor an attribute tells, and nothing is in it.
     pub(crate) fn may_be_new(&self, path: &Path) -> bool {
         self.born_secs == 0 && open_at(path).is_some_and(disk::is_empty)
+    }
+
+    fn has_birth(&self) -> bool {
+        self.noted.is_none() && self.born_secs != 0
     }
 
     pub(crate) fn number(self) -> u64 {
@@ -140,6 +167,7 @@ impl Times {
 /// nanoseconds since 1970; none if it cannot have attributes.
 pub fn note_now(dir: impl AsFd) -> Option<i64> {
     let dir = dir.as_fd();
+    let _alone = alone(dir);
     let before = Said::by(dir).times();
     let now = now()?;
     let times = before.map_or(Times::new(now), |before| Times {
@@ -158,6 +186,20 @@ pub(crate) fn note_at(dir: impl AsFd, name: &[u8]) -> Option<i64> {
     open(dir.as_fd(), name).and_then(note_now)
 }
 
+/// Waits until nobody else notes anything of the directory. The lock ends with the value.
+fn alone(dir: BorrowedFd<'_>) -> Option<OwnedFd> {
+    // A lock belongs to the open file, and the caller may hold one of its own.
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+    let opened = fs::openat(dir, ".", flags, Mode::empty()).ok()?;
+    for _ in 0..TRIES {
+        match fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(PAUSE),
+            locked => return locked.is_ok().then_some(opened),
+        }
+    }
+    None
+}
+
 fn now() -> Option<i64> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     i64::try_from(now.as_nanos()).ok()
@@ -167,7 +209,7 @@ fn now() -> Option<i64> {
 /// attribute of another directory to it, so that nothing tells.
 pub fn is_noted_since(dir: impl AsFd, noted: i64) -> Option<bool> {
     match Said::by(dir.as_fd()) {
-        Said::Times(times) => Some(times.last.saturating_add(ORDER) >= noted),
+        Said::Times(times) => Some(times.last >= noted),
         Said::Copied => None,
         Said::Nothing => Some(false),
     }
@@ -212,7 +254,7 @@ mod tests {
         let times = Said::by(one.as_fd()).times().unwrap();
         assert_eq!((times.first, times.last), (noted, second));
         assert_eq!(is_noted_since(&one, second), Some(true));
-        assert_eq!(is_noted_since(&one, second + 2 * ORDER), Some(false));
+        assert_eq!(is_noted_since(&one, second + 1), Some(false));
         assert_eq!(is_noted_since(&other, noted), Some(false));
 
         // A program copies the attributes to another directory.

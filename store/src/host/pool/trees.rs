@@ -152,7 +152,7 @@ impl Mark {
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let parts = |mark: &Self| {
             (
-                (mark.inode, mark.store, mark.tree),
+                (mark.store, mark.tree),
                 (mark.record.clone(), mark.stamp.clone()),
                 (
                     mark.source.clone(),
@@ -169,7 +169,7 @@ impl Mark {
                 ),
             )
         };
-        parts(self) == parts(other)
+        self.inode.has_identity_of(&other.inode) && parts(self) == parts(other)
     }
 
     /// Stores the name of the record in the open directory that the mark is for.
@@ -180,19 +180,19 @@ impl Mark {
 
     /// Whether the open directory is what the mark is for, whatever path led there.
     pub(crate) fn is_of(&self, dir: impl AsFd) -> bool {
-        Inode::of(dir, b".").is_ok_and(|inode| inode == self.inode)
+        Inode::of(dir, b".").is_ok_and(|found| self.inode.is(&found))
     }
 
     /// Whether the inode at its path is the one that the mark is for.
     pub(crate) fn holds(&self) -> bool {
         let path = self.path();
-        Inode::of(fs::CWD, path.as_os_str().as_bytes()).is_ok_and(|inode| inode == self.inode)
+        Inode::of(fs::CWD, path.as_os_str().as_bytes()).is_ok_and(|found| self.inode.is(&found))
     }
 
     /// Whether that inode is certainly no longer there.
     pub(super) fn is_gone(&self) -> bool {
         match Inode::of(fs::CWD, self.path().as_os_str().as_bytes()) {
-            Ok(inode) => inode != self.inode,
+            Ok(found) => !self.inode.has_identity_of(&found),
             Err(errno) => is_gone(errno),
         }
     }
@@ -200,7 +200,7 @@ impl Mark {
     /// Whether `name` in `dir` is the tree of this mark, and holds its nonce.
     pub(super) fn is_proven(&self, dir: BorrowedFd<'_>, name: &[u8]) -> bool {
         let nonce = self.held_by.as_ref().map(|held| held.nonce.as_str());
-        Inode::of(dir, name).is_ok_and(|inode| inode == self.inode)
+        Inode::of(dir, name).is_ok_and(|found| self.inode.is(&found))
             && nonce.is_some_and(|nonce| proof::holds(dir, name, nonce))
     }
 }
