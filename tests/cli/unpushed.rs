@@ -148,6 +148,28 @@ fn a_push_to_a_store_that_is_away_is_on_the_list() {
     is_empty(&env);
 }
 
+/// As where a volume is not mounted.
+#[test]
+fn entries_whose_directory_is_away_stay_on_the_list_beside_an_empty_one() {
+    let env = environment!();
+    module(&env.path("other"), "0+a", 1);
+    neff(&env, &["push", "other", PROJECT], 0);
+    module(&env.path("near"), "1+a", 1);
+    fs::rename(env.path(STORE), env.path("away")).unwrap();
+    assert_eq!(env.store(["neff", "push", "near", PROJECT]).code, Some(1));
+    store_is_back(&env);
+    fs::rename(env.path("near"), env.path("unmounted")).unwrap();
+    fs::create_dir(env.path("near")).unwrap();
+    for _ in 0..2 {
+        let gone = pending(&env, &[]);
+        assert_eq!(gone.code, Some(6), "{gone}");
+        assert!(gone.stderr.contains("another directory"), "{gone}");
+    }
+    fs::remove_dir(env.path("near")).unwrap();
+    fs::rename(env.path("unmounted"), env.path("near")).unwrap();
+    settles(&env, "1+a");
+}
+
 /// A mistake does not go away by waiting.
 #[test]
 fn a_push_that_is_wrong_is_not_on_the_list() {

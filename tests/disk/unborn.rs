@@ -142,7 +142,10 @@ fn a_backup_that_was_brought_back_is_not_taken_for_what_was_saved() {
         assert_eq!(refused.code, Some(5), "{refused}");
         assert_eq!(newest(&env), "f1\nf2\n", "{refused}");
         env.ok(["save", place.to_str().unwrap(), REF, "--base", "0"]);
-        assert_eq!(newest(&env), "f1\nf2\nf3\n");
+        // Nothing that was noted before counts again.
+        let night = run(&env, &base, "true");
+        assert_eq!(night.code, Some(0), "{night}");
+        assert_eq!(newest(&env), "f1\nf2\nf3\n", "{night}");
         env.ok(["rm", REF]);
         fs::remove_dir_all(&place).unwrap();
     }
@@ -175,11 +178,15 @@ fn a_directory_from_before_a_save_by_hand_is_not_taken_for_what_was_saved() {
     let save = || env.store(["save", place.to_str().unwrap(), REF]);
     fs::write(place.join("f1"), "1").unwrap();
     assert_eq!(save().code, Some(0));
+    let other = ["save", place.to_str().unwrap(), "project/night/other"];
+    env.ok(other);
     mount.keep_copy();
     fs::write(place.join("f2"), "2").unwrap();
     assert_eq!(save().code, Some(0));
     mount.set_back();
     fs::write(place.join("f3"), "3").unwrap();
+    // It is what was saved there, which makes it no newer for others.
+    env.ok(other);
     let refused = save();
     assert_eq!(refused.code, Some(5), "{refused}");
     assert_eq!(newest(&env), "f1\nf2\n", "{refused}");

@@ -63,7 +63,7 @@ fn bytes(remote: &dyn Read) -> u64 {
     listed.iter().map(|info| info.size).sum()
 }
 
-fn drop_ref(store: &Store, name: &str, version: Option<u64>) {
+pub(crate) fn drop_ref(store: &Store, name: &str, version: Option<u64>) {
     store::refs::drop_versions(store, &name.parse().unwrap(), version).unwrap();
 }
 
@@ -180,33 +180,6 @@ fn half_of_two_similar_versions_leaves_no_more_than_a_fresh_store() {
     let needed = left - held.unused_bytes;
     assert!(needed < fresh + fresh / 100 + 10_000, "{needed} of {fresh}");
     world.check(remote, "half");
-}
-
-/// Noise and text lie in one pack, and text takes about half of its bytes there.
-#[test]
-fn what_is_unused_is_counted_as_it_is_stored() {
-    let world = World::new();
-    let remote = world.memory();
-    let (noise, text) = (noise(1, 1_000_000), text(2, 1_000_000));
-    trees::write(&world.tree("both").join("noise"), &noise);
-    trees::write(&world.tree("both").join("text"), &text);
-    trees::write(&world.tree("text").join("text"), &text);
-    let put = |tree: &str| world.put(remote.clone(), tree, "project/a/data").unwrap();
-    put("both");
-    put("text");
-    drop_ref(
-        &world.open(remote.clone()).unwrap(),
-        "project/a/data",
-        Some(1),
-    );
-    let mut request = eager();
-    request.options.max_unused_ppm = 1_000_000;
-    let held = run(&world, &remote, &request).unwrap().plan.held;
-    let noise = noise.len() as u64;
-    assert!(
-        (noise - noise / 50..noise + noise / 50).contains(&held.unused_bytes),
-        "{held:?}"
-    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod collected;
 mod collectors;
 mod contradicted;
 mod copies;
+mod counted;
 mod crash;
 mod damage;
 mod damaged;

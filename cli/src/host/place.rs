@@ -126,8 +126,8 @@ impl Place {
         self.held.is_none_or(|noted| {
             // Whoever reads one that cannot be opened says so.
             let opened = File::open(path).ok();
-            let is_since = opened.map(|dir| store::is_noted_since(dir, noted));
-            is_since.is_none_or(|is_since| is_since.unwrap_or(!self.born.is_zero()))
+            let holds = opened.map(|dir| store::holds_note(dir, noted));
+            holds.is_none_or(|holds| holds.unwrap_or(!self.born.is_zero()))
         })
     }
 

@@ -124,3 +124,24 @@ fn packed(bytes: &[u8]) -> Result<Vec<u8>> {
         ))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_holds_either_refs_or_versions() {
+        let mut written = Vec::new();
+        let mut sink = |bytes: Bytes| {
+            written.push(bytes);
+            Ok(())
+        };
+        let mut writer = TableWriter::new(&mut sink).unwrap();
+        for (name, number) in [(b"a", 0), (b"b", 0), (b"a", 1), (b"a", 2)] {
+            writer.row(&Key { name, number }, b"value").unwrap();
+        }
+        writer.finish(b"head").unwrap();
+        // The header, two blocks, and the end.
+        assert_eq!(written.len(), 4);
+    }
+}

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::format::{Content, RefName, State, Time};
 use crate::host::pool::list::{ListWriter, Thing, checksum};
-use crate::host::pool::{Inode, Known, Mark, Pool, PoolKey, is_noted_since_at, note_at, stamped};
+use crate::host::pool::{Inode, Known, Mark, Pool, PoolKey, holds_note_at, note_at, stamped};
 use crate::host::{disk, trust};
 use crate::id::StoreId;
 use crate::remedy::Remedy;
@@ -103,7 +103,7 @@ impl Note {
     /// Whether the directory is from before this note, as far as that is known: an older copy of its file system.
     fn is_of_later(&self, root: &Path) -> bool {
         let noted = self.noted.filter(|_| self.made.is_none());
-        noted.is_some_and(|noted| is_noted_since_at(root, noted) == Some(false))
+        noted.is_some_and(|noted| holds_note_at(root, noted) == Some(false))
     }
 
     fn to_text(&self) -> serde_json::Result<Vec<u8>> {
@@ -293,14 +293,18 @@ impl<'p> Notes<'p> {
     /// The note in a file, if it is about the same inode; none inside, if there is one that cannot be read.
     fn read_file(&self, end: &str) -> Option<Option<Note>> {
         use std::io::Read;
-        let inode = self.inode().ok()?;
+        self.inode().ok()?;
+        let is_of_other = |note: &Note| {
+            let path = self.root.as_os_str().as_bytes();
+            !note.inode.is_at(CWD, path) || note.inode.may_be_new(&self.root)
+        };
         let read = |dir| {
             let mut bytes = Vec::new();
             let file = open_regular(&dir, &self.file(end))?;
             let read = file.take(NOTE_BYTES_MAX).read_to_end(&mut bytes);
             let note = read.ok().and_then(|_| Note::parse(&bytes));
             match note {
-                Some(note) if !note.inode.is(&inode) || note.inode.may_be_new(&self.root) => None,
+                Some(note) if is_of_other(&note) => None,
                 Some(note) if note.is_of_before(&self.root) || note.is_of_later(&self.root) => None,
                 note => Some(note),
             }

@@ -378,6 +378,8 @@ fn the_reserve_is_not_for_what_only_adds() {
     };
     let (pieces, before) = (|| contents().len() as u64, contents());
     assert_eq!(pieces(), reserve::RESERVE_PIECES);
+    let is_whole = |(_, piece): &(String, Bytes)| piece.len() == reserve::RESERVE_PIECE_BYTES;
+    assert!(before.iter().all(is_whole));
     let remote = OnceFaulty {
         is_full: true,
         ..OnceFaulty::new(Faulty::new(Arc::new(inner.clone()), Faults::default()))

@@ -479,6 +479,7 @@ fn object_info(meta: ObjectMeta) -> Result<ObjectInfo> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::{FORMAT_KEY, bytes_max};
     use crate::remote::testing::conformance::conformance;
     use crate::remote::testing::faulty::{Faults, Faulty};
 
@@ -506,6 +507,17 @@ mod tests {
     #[test]
     fn a_wrapper_without_faults_conforms() {
         conformance(&Faulty::new(Arc::new(directory().1), Faults::default())).unwrap();
+    }
+
+    #[test]
+    fn what_is_larger_than_its_key_allows_is_not_read() {
+        let objects = Objects::memory();
+        let most = usize::try_from(bytes_max(FORMAT_KEY)).unwrap();
+        objects.put(FORMAT_KEY, vec![0; most].into()).unwrap();
+        assert_eq!(objects.get(FORMAT_KEY).unwrap().len(), most);
+        objects.put(FORMAT_KEY, vec![0; most + 1].into()).unwrap();
+        let error = objects.get(FORMAT_KEY).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
     }
 
     #[test]

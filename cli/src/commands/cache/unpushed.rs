@@ -154,7 +154,13 @@ pub(crate) fn is_any(noted: &Pending, of: &OfCompiles) -> bool {
         return of.entries > 0;
     }
     // The push reports a profile that cannot be read.
-    Profile::load(&of.profile).map_or(true, |profile| complete(dir, &profile) > 0)
+    let has_any = Profile::load(&of.profile).map_or(true, |profile| complete(dir, &profile) > 0);
+    has_any || is_away(noted, of)
+}
+
+/// Whether another directory is in the place of the one that had entries, as when a volume is not mounted.
+fn is_away(noted: &Pending, of: &OfCompiles) -> bool {
+    of.entries > 0 && !noted.is_in_place()
 }
 
 /// Pushes with an entry on the list, and reports.
@@ -195,6 +201,9 @@ pub(crate) fn push(noted: Pending, of: &OfCompiles, is_dry: bool, context: &Cont
         allow_secret: Vec::new(),
     };
     let held = noted.hold_pushed()?;
+    if complete(&dir, &profile) == 0 && is_away(&noted, of) {
+        return Err(noted.other());
+    }
     let done = push::pushed((&dir, &held, &target), &profile, &how, context);
     let report = match is_dry {
         true => done?,

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use store::Result;
+use store::{Error, Result};
 
 use super::{OfCompiles, Pending, files};
 use crate::host::place::{self, Held, Place};
@@ -41,13 +41,17 @@ impl Pending {
     /// # Errors
     /// Conflict, if it is not.
     pub(crate) fn hold_pushed(&self) -> Result<Held> {
-        let other = || place::other(&self.path).hint(self.how_to_go_on());
-        let held = Held::open(&self.path).map_err(|_| other())?;
+        let held = Held::open(&self.path).map_err(|_| self.other())?;
         let may_be = |place: Place| place.is(&held) || place.may_be_own_as(&held, &self.path);
         match self.place.is_none_or(may_be) {
             true => Ok(held),
-            false => Err(other()),
+            false => Err(self.other()),
         }
+    }
+
+    /// The error of another directory in its place.
+    pub(crate) fn other(&self) -> Error {
+        place::other(&self.path).hint(self.how_to_go_on())
     }
 
     /// Holds the directory of a save, if it is the one that was noted: what is in its place may be anybody's, or another
@@ -68,7 +72,7 @@ impl Pending {
     pub(crate) fn check_held(&self, held: &Held) -> Result<()> {
         match self.may_be_of(held) {
             true => Ok(()),
-            false => Err(place::other(&self.path).hint(self.how_to_go_on())),
+            false => Err(self.other()),
         }
     }
 

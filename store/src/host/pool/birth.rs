@@ -1,11 +1,11 @@
 //! Which file or directory something is noted of, whatever comes to its path.
 //!
 //! Numbers of inodes are used again, so the time of birth tells two apart. A directory also gets an attribute when something
-//! is noted of it: when that was for the first time, and for the last. Where a file system has no times of birth (ext3, ext4
-//! with inodes of 128 bytes), the first time and the owner stand for that. Everywhere, the last time tells a directory from
-//! one in an older copy of its whole file system. The attribute begins with the number of the inode, since programs copy
-//! attributes from one directory to another (`cp -a`). Without attributes, only the number of the inode and the owner are
-//! left, and an empty directory may be a new one.
+//! is noted of it: when that was for the first time, and the last times. Where a file system has no times of birth (ext3, ext4
+//! with inodes of 128 bytes), the first time and the owner stand for that. Everywhere, the time of a note tells the directory
+//! from one in an older copy of its whole file system, which does not have it, whatever was noted of that since. The attribute
+//! begins with the number of the inode, since programs copy attributes from one directory to another (`cp -a`). Without
+//! attributes, only the number of the inode and the owner are left, and an empty directory may be a new one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -20,8 +20,10 @@ use crate::host::disk;
 
 /// The attribute with the times.
 const ATTRIBUTE: &str = "user.store.born";
-/// Longer than its text, which is three numbers.
-const BYTES_MAX: usize = 80;
+/// How many times it has at most. A note from before all of them counts.
+const NOTES_MOST: usize = 16;
+/// Longer than its text.
+const BYTES_MAX: usize = 512;
 /// Attempts to be the only one that notes something of a directory, and the pause between two. Without locks in the file
 /// system, or if another program holds one, nobody waits for longer.
 const TRIES: u32 = 100;
@@ -33,16 +35,17 @@ pub(crate) struct Inode {
     number: u64,
     born_secs: i64,
     born_nanos: u32,
-    /// Without a time of birth, the last time that the directory holds: an older copy of it may have the same number.
+    /// Without a time of birth, the last time that the directory held: an older copy of it may have the same number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     noted: Option<i64>,
 }
 
 /// The times at which something was noted of a directory, in nanoseconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Times {
     first: i64,
-    last: i64,
+    /// The last ones, in order.
+    notes: Vec<i64>,
 }
 
 impl Inode {
@@ -64,10 +67,10 @@ impl Inode {
         let times = open(dir, name).and_then(|dir| Said::by(dir.as_fd()).times());
         Ok(Self {
             number,
-            born_secs: times.map_or(0, |times| times.first),
+            born_secs: times.as_ref().map_or(0, |times| times.first),
             // Another user can copy the attribute.
             born_nanos: found.stx_uid,
-            noted: times.map(|times| times.last),
+            noted: times.as_ref().and_then(Times::last),
         })
     }
 
@@ -83,9 +86,11 @@ impl Inode {
         }
     }
 
-    /// Whether `found` is this one, and is not from before this was noted.
-    pub(crate) fn is(&self, found: &Self) -> bool {
-        self.has_identity_of(found) && self.noted <= found.noted
+    /// Whether `name` in `dir` is this one, and is not from before this was noted.
+    pub(crate) fn is_at(&self, dir: impl AsFd, name: &[u8]) -> bool {
+        let has_note = |noted| open(dir.as_fd(), name).and_then(|dir| holds_note(dir, noted));
+        Self::of(&dir, name).is_ok_and(|found| self.has_identity_of(&found))
+            && self.noted.is_none_or(|noted| has_note(noted) == Some(true))
     }
 
     /// Whether both are one inode, be it an older copy.
@@ -115,7 +120,7 @@ impl Inode {
 }
 
 /// What the attribute of a directory says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
     Times(Times),
     /// A program copied it from another directory.
@@ -132,12 +137,17 @@ impl Said {
         let mut text = [0; BYTES_MAX];
         let len = fs::fgetxattr(dir, ATTRIBUTE, &mut text[..]).ok()?;
         let text = std::str::from_utf8(text.get(..len)?).ok()?;
-        let mut parts = text.split(' ').map(str::parse::<i64>);
-        let mut part = || parts.next()?.ok();
-        let (number, first, last) = (part()?, part()?, part()?);
+        let numbers: Vec<i64> = text
+            .split(' ')
+            .map(|part| part.parse().ok())
+            .collect::<Option<_>>()?;
+        let [number, first, ref notes @ ..] = numbers[..] else {
+            return None;
+        };
+        let notes = notes.to_vec();
         let is_own = number.cast_unsigned() == fs::fstat(dir).ok()?.st_ino;
         Some(match is_own {
-            true => Self::Times(Times { first, last }),
+            true => Self::Times(Times { first, notes }),
             false => Self::Copied,
         })
     }
@@ -151,14 +161,23 @@ impl Said {
 }
 
 impl Times {
-    fn new(now: i64) -> Self {
-        let (first, last) = (now, now);
-        Self { first, last }
+    fn last(&self) -> Option<i64> {
+        self.notes.last().copied()
     }
 
-    fn write(self, dir: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    /// Whether something was noted at this time, as far as is known.
+    fn has(&self, noted: i64) -> bool {
+        let is_forgotten = self.notes.len() >= NOTES_MOST;
+        let is_before = self.notes.first().is_some_and(|first| noted < *first);
+        self.notes.contains(&noted) || is_forgotten && is_before
+    }
+
+    fn write(&self, dir: BorrowedFd<'_>) -> rustix::io::Result<()> {
         let number = fs::fstat(dir)?.st_ino.cast_signed();
-        let text = format!("{number} {} {}", self.first, self.last);
+        let mut text = format!("{number} {}", self.first);
+        self.notes
+            .iter()
+            .for_each(|note| text += &format!(" {note}"));
         fs::fsetxattr(dir, ATTRIBUTE, text.as_bytes(), XattrFlags::empty())
     }
 }
@@ -170,15 +189,21 @@ pub fn note_now(dir: impl AsFd) -> Option<i64> {
     let _alone = alone(dir);
     let before = Said::by(dir).times();
     let now = now()?;
-    let times = before.map_or(Times::new(now), |before| Times {
-        // A clock may have been set back.
-        last: now.max(before.last.saturating_add(1)),
-        ..before
+    let mut times = before.unwrap_or(Times {
+        first: now,
+        notes: Vec::new(),
     });
+    // A clock may have been set back.
+    let noted = times
+        .last()
+        .map_or(now, |last| now.max(last.saturating_add(1)));
+    times.notes.push(noted);
+    let forgotten = times.notes.len().saturating_sub(NOTES_MOST);
+    times.notes.drain(..forgotten);
     times.write(dir).ok()?;
     // After a power cut, the directory must not be older than what is noted.
     fs::fsync(dir).ok()?;
-    Some(times.last)
+    Some(noted)
 }
 
 /// The same of the directory `name`.
@@ -205,19 +230,19 @@ fn now() -> Option<i64> {
     i64::try_from(now.as_nanos()).ok()
 }
 
-/// Whether the open directory is not from before the time that [`note_now`] returned; none if a program copied the
-/// attribute of another directory to it, so that nothing tells.
-pub fn is_noted_since(dir: impl AsFd, noted: i64) -> Option<bool> {
+/// Whether the open directory holds the time that [`note_now`] returned; none if a program copied the attribute of another
+/// directory to it, so that nothing tells. An older copy of it does not hold it.
+pub fn holds_note(dir: impl AsFd, noted: i64) -> Option<bool> {
     match Said::by(dir.as_fd()) {
-        Said::Times(times) => Some(times.last >= noted),
+        Said::Times(times) => Some(times.has(noted)),
         Said::Copied => None,
         Said::Nothing => Some(false),
     }
 }
 
 /// The same of the directory at `path`, which is no symlink.
-pub(crate) fn is_noted_since_at(path: &Path, noted: i64) -> Option<bool> {
-    is_noted_since(open_at(path)?, noted)
+pub(crate) fn holds_note_at(path: &Path, noted: i64) -> Option<bool> {
+    holds_note(open_at(path)?, noted)
 }
 
 fn open_at(path: &Path) -> Option<OwnedFd> {
@@ -234,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_keeps_its_first_time_and_knows_its_last() {
+    fn a_directory_holds_its_notes_and_not_those_of_others() {
         let base = tempfile::tempdir().unwrap();
         let open = |name: &str| {
             let path = base.path().join(name);
@@ -247,21 +272,39 @@ mod tests {
             // This file system has no attributes.
             return;
         };
-        let first = Said::by(one.as_fd()).times().unwrap();
-        assert_eq!((first.first, first.last), (noted, noted));
+        let copy = || {
+            let mut text = [0; BYTES_MAX];
+            let len = fs::fgetxattr(&one, ATTRIBUTE, &mut text[..]).unwrap();
+            text[..len].to_vec()
+        };
+        let set = |dir: &OwnedFd, text: &[u8]| {
+            fs::fsetxattr(dir, ATTRIBUTE, text, XattrFlags::empty()).unwrap();
+        };
+        let before = copy();
         let second = note_now(&one).unwrap();
         assert!(second > noted);
         let times = Said::by(one.as_fd()).times().unwrap();
-        assert_eq!((times.first, times.last), (noted, second));
-        assert_eq!(is_noted_since(&one, second), Some(true));
-        assert_eq!(is_noted_since(&one, second + 1), Some(false));
-        assert_eq!(is_noted_since(&other, noted), Some(false));
+        assert_eq!((times.first, times.notes), (noted, vec![noted, second]));
+        assert_eq!(holds_note(&one, second), Some(true));
+        assert_eq!(holds_note(&one, second + 1), Some(false));
+        assert_eq!(holds_note(&other, noted), Some(false));
 
         // A program copies the attributes to another directory.
-        let mut text = [0; BYTES_MAX];
-        let len = fs::fgetxattr(&one, ATTRIBUTE, &mut text[..]).unwrap();
-        fs::fsetxattr(&other, ATTRIBUTE, &text[..len], XattrFlags::empty()).unwrap();
-        assert_eq!(is_noted_since(&other, noted), None);
+        set(&other, &copy());
+        assert_eq!(holds_note(&other, noted), None);
         assert!(note_now(&other).unwrap() > second);
+
+        // An older copy lacks what was noted since, whatever is noted of it.
+        set(&one, &before);
+        note_now(&one).unwrap();
+        assert_eq!(holds_note(&one, noted), Some(true));
+        assert_eq!(holds_note(&one, second), Some(false));
+        // Only the last times are kept.
+        for _ in 0..NOTES_MOST {
+            note_now(&one).unwrap();
+        }
+        assert_eq!(holds_note(&one, noted), Some(true));
+        let times = Said::by(one.as_fd()).times().unwrap();
+        assert_eq!((times.first, times.notes.len()), (noted, NOTES_MOST));
     }
 }

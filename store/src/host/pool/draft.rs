@@ -157,3 +157,33 @@ impl Drop for Draft<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{PoolLimits, content_of};
+    use super::*;
+    use crate::chunk::Chunker;
+    use crate::format::ChunkerParams;
+
+    #[test]
+    fn a_draft_that_is_given_up_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let pool = Pool::open(&dir.path().join("pool"), PoolLimits::default()).unwrap();
+        let plain = dir.path().join("plain");
+        std::fs::write(&plain, b"bytes").unwrap();
+        let chunker = Chunker::new(&ChunkerParams::default()).unwrap();
+        let key = PoolKey {
+            content: content_of(File::open(&plain).unwrap(), &chunker).unwrap(),
+            executable: false,
+        };
+        let left = || {
+            let owner = pool.owner().unwrap();
+            disk::names(&owner.temporaries, pool.path()).unwrap().len()
+        };
+        let before = left();
+        let (draft, _) = pool.draft(key, false).unwrap();
+        assert_eq!(left(), before + 1);
+        drop(draft);
+        assert_eq!(left(), before);
+    }
+}

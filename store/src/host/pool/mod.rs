@@ -43,8 +43,8 @@ use rustix::fs::{self, AtFlags, FileType, Mode, RenameFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-pub(crate) use self::birth::{Inode, is_noted_since_at, note_at};
-pub use self::birth::{is_noted_since, note_now};
+pub(crate) use self::birth::{Inode, holds_note_at, note_at};
+pub use self::birth::{holds_note, note_now};
 pub(crate) use self::claim::{Claim, Claimed};
 pub(crate) use self::draft::Draft;
 pub use self::evict::{EvictReport, PoolUsage};

@@ -180,13 +180,13 @@ impl Mark {
 
     /// Whether the open directory is what the mark is for, whatever path led there.
     pub(crate) fn is_of(&self, dir: impl AsFd) -> bool {
-        Inode::of(dir, b".").is_ok_and(|found| self.inode.is(&found))
+        self.inode.is_at(dir, b".")
     }
 
     /// Whether the inode at its path is the one that the mark is for.
     pub(crate) fn holds(&self) -> bool {
         let path = self.path();
-        Inode::of(fs::CWD, path.as_os_str().as_bytes()).is_ok_and(|found| self.inode.is(&found))
+        self.inode.is_at(fs::CWD, path.as_os_str().as_bytes())
     }
 
     /// Whether that inode is certainly no longer there.
@@ -200,8 +200,7 @@ impl Mark {
     /// Whether `name` in `dir` is the tree of this mark, and holds its nonce.
     pub(super) fn is_proven(&self, dir: BorrowedFd<'_>, name: &[u8]) -> bool {
         let nonce = self.held_by.as_ref().map(|held| held.nonce.as_str());
-        Inode::of(dir, name).is_ok_and(|found| self.inode.is(&found))
-            && nonce.is_some_and(|nonce| proof::holds(dir, name, nonce))
+        self.inode.is_at(dir, name) && nonce.is_some_and(|nonce| proof::holds(dir, name, nonce))
     }
 }
 

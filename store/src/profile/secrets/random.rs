@@ -82,6 +82,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn more_than_a_third_of_a_sequence_follows_its_neighbour() {
+        assert!(!is_sequence(b"abz"));
+        assert!(is_sequence(b"abc"));
+    }
+
+    #[test]
     fn what_people_write_is_told_from_lots() {
         for word in [
             "94wBhPGp6KrrTH3KDchhKpRxZwd6dmHWLK",
