@@ -21,6 +21,7 @@ mod precious;
 mod records;
 mod remove;
 mod shared;
+mod stopped;
 mod taken;
 mod torn;
 mod update;

@@ -7,6 +7,7 @@ use std::process::Stdio;
 
 use support::under;
 
+use crate::stopped::Stopped;
 use crate::world::{REF, World, assert_same, conflicting, files_below, shell};
 
 /// A world whose ref has versions 1, 2 and so on, with these files each.
@@ -421,47 +422,27 @@ fn a_stopped_update_that_was_overtaken_notices_and_says_so() {
     let [first, second] = [1, 2].map(|number| format!("{REF}@{number}"));
     world.env.ok(["materialize", "--prefetch", &second]);
     world.env.ok(["materialize", &first, "out"]);
-    let plain = world.env.command(["materialize", &second, "out"]);
-    let inject = "inject=renameat:signal=SIGSTOP:when=150";
-    let words = ["-f", "-qq", "-o", "/dev/null", "-e", inject];
-    let mut stopped = under("strace", words, &plain);
-    stopped.stdout(Stdio::null()).stderr(Stdio::piped());
-    let stopped = stopped.spawn().unwrap();
-    let state = |pid: &str| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ")
-            .map(|(_, rest)| rest.chars().next().unwrap())
-    };
-    let children = format!("/proc/{0}/task/{0}/children", stopped.id());
-    // strace stops the process briefly at each traced call. It has reached the middle when it stays stopped.
-    let is_half_done = || {
-        let other = format!(
-            "diff -rq '{}' '{}' | wc -l",
-            world.path("out").display(),
-            world.path("source-1").display()
-        );
-        shell(&other).trim().parse::<u32>().unwrap() > 100
-    };
-    let began = std::time::Instant::now();
-    let pid = loop {
-        assert!(began.elapsed().as_secs() < 120, "it was never stopped");
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        let children = fs::read_to_string(&children).unwrap();
-        if let Some(pid) = children.split_whitespace().next()
-            && is_half_done()
-            && matches!(state(pid), Some('T' | 't'))
-        {
-            break pid.to_owned();
-        }
-    };
+    let update = Stopped::at(
+        &world,
+        &["materialize", &second, "out"],
+        "renameat:when=150",
+    );
+    let differs = format!(
+        "diff -rq '{}' '{}' | wc -l",
+        world.path("out").display(),
+        world.path("source-1").display()
+    );
+    let differ: u32 = shell(&differs).trim().parse().unwrap();
+    assert!((100..400).contains(&differ), "not in the middle: {differ}");
     // It waits until the stopped process was silent for long.
     world.make("out", &[]);
     assert_same(&world.path("source-3"), &world.path("out"));
-    shell(&format!("kill -CONT {pid}"));
-    let ended = stopped.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(5), "{said}");
-    assert!(said.contains("took the destination over"), "{said}");
+    let ended = update.goes_on();
+    assert_eq!(ended.code, Some(5), "{ended}");
+    assert!(
+        ended.stderr.contains("took the destination over"),
+        "{ended}"
+    );
     assert!(records(&world) > 1, "the tree is not settled");
     let report = world.make("out", &[]);
     assert_eq!(report["conflicts"], 0, "{report}");

@@ -1,12 +1,9 @@
 //! Directories that another pool took over, even in the middle of an update, or that were filled with another tree.
 
 use std::fs;
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
-
-use support::{Finished, under};
 
 use crate::records::versions;
+use crate::stopped::Stopped;
 use crate::world::{Mount, REF, World, assert_same, shell};
 
 const FIRST: &[&str] = &["a", "x", "only-1"];
@@ -46,45 +43,14 @@ fn a_tree_that_was_put_back_from_a_copy_is_not_taken_for_what_it_was() {
     assert_same(&world.path("source-3"), &world.path("out"));
 }
 
-/// Starts an update of `out` with a pool, and stops it at the `nth` call of a kind. Also returns its process number.
-fn stopped(world: &World, pool: &str, inject: &str) -> (Child, String) {
+/// Starts an update of `out` with a pool, and stops it at the `nth` call of a kind.
+fn stopped(world: &World, pool: &str, inject: &str) -> Stopped {
     let spec = format!("{REF}@2");
-    let plain = world
-        .env
-        .command(["materialize", "--pool", pool, &spec, "out"]);
-    let inject = format!("inject={inject}:signal=SIGSTOP");
-    let words = ["-f", "-qq", "-o", "/dev/null", "-e", &inject];
-    let mut traced = under("strace", words, &plain);
-    traced.stdout(Stdio::null()).stderr(Stdio::piped());
-    let traced = traced.spawn().unwrap();
-    let children = format!("/proc/{0}/task/{0}/children", traced.id());
-    let state = |pid: &str| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ")
-            .and_then(|(_, rest)| rest.chars().next())
-    };
-    let began = Instant::now();
-    // strace also stops the process briefly at each traced call, so it counts as stopped only after a while.
-    let (mut stood, mut found) = (0, String::new());
-    while stood < 10 {
-        assert!(began.elapsed().as_secs() < 120, "it was never stopped");
-        std::thread::sleep(Duration::from_millis(100));
-        let pids = fs::read_to_string(&children).unwrap();
-        let Some(pid) = pids.split_whitespace().next() else {
-            continue;
-        };
-        stood = match state(pid) {
-            Some('T' | 't') => stood + 1,
-            _ => 0,
-        };
-        pid.clone_into(&mut found);
-    }
-    (traced, found)
-}
-
-fn goes_on((traced, pid): (Child, String)) -> Finished {
-    shell(&format!("kill -CONT {pid}"));
-    traced.wait_with_output().unwrap().into()
+    Stopped::at(
+        world,
+        &["materialize", "--pool", pool, &spec, "out"],
+        inject,
+    )
 }
 
 /// Names in directories that both versions have, or that only the second one has.
@@ -120,7 +86,7 @@ fn an_update_that_another_pool_overtook_notices_and_stops() {
         let update = stopped(&world, &one, inject);
         assert_eq!(made(&world, "two", 3, &["--force", "--exact"]), Some(0));
         assert_same(&world.path("source-3"), &world.path("out"));
-        let finished = goes_on(update);
+        let finished = update.goes_on();
         assert_eq!(finished.code, Some(5), "{inject}: {finished}");
         assert!(
             finished.stderr.contains("took the destination over"),
@@ -156,7 +122,7 @@ fn an_update_that_was_overtaken_by_another_path_notices_and_stops() {
     let other = [&other[..], &[&third, "bound/out"]].concat();
     world.env.ok(other);
     assert_same(&world.path("source-3"), &world.path("out"));
-    let finished = goes_on(update);
+    let finished = update.goes_on();
     drop(bound);
     assert_eq!(finished.code, Some(5), "{finished}");
     assert_same(&world.path("source-3"), &world.path("out"));
