@@ -5,8 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use store::GetRequest;
-use store::check::{Part, ReadData, RepairReport, RepairRequest, Subset, repair};
-use store::format::{Change, PackHeader, PackKind, PackTable, PackTrailer, pack_key, segment_key};
+use store::check::{Finding, Part, ReadData, RepairReport, RepairRequest, Subset, repair};
+use store::format::{
+    Change, PackHeader, PackKind, PackTable, PackTrailer, log_key, pack_key, segment_key,
+};
 use store::{ChunkId, ErrorKind, Store, Unwatched, get};
 
 use crate::damaged::{
@@ -308,6 +310,25 @@ fn damaged_checkpoints_are_written_again() {
         assert_eq!(fs::read(damaged.object(key)).unwrap(), original);
         assert!(damaged.verify(ReadData::Nothing).is_clean());
     }
+}
+
+#[test]
+fn a_log_that_ends_before_its_checkpoint_lacks_the_entry_after_the_last() {
+    let damaged = Damaged::new();
+    for _ in 0..64 {
+        pin_and_unpin(&damaged);
+    }
+    fs::write(damaged.object("checkpoints/00000064"), "none").unwrap();
+    let last = damaged.store.state().unwrap().number;
+    let mut number = 60;
+    while number <= last {
+        fs::remove_file(damaged.object(&log_key(number))).unwrap();
+        number += 1;
+    }
+    let report = damaged.verify(ReadData::Nothing);
+    let ended = |finding: &&Finding| finding.part == Part::Log(60);
+    let ended = report.findings.iter().find(ended).unwrap();
+    assert_eq!(ended.object, log_key(60), "{report:#?}");
 }
 
 #[test]

@@ -3,12 +3,14 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::Arc;
 
 use store::read::Reader;
-use store::{Class, ErrorKind, ProfileChoice, PutReport, Remedy, Store, Unwatched, put};
+use store::remote::{Objects, Write};
+use store::{Class, ErrorKind, Host, ProfileChoice, PutReport, Remedy, Store, Unwatched, put};
 use support::hub::{self, Generation, TOKEN};
 
-use crate::stores::{bring, put_tree, request, store_in};
+use crate::stores::{bring, host, noise, put_tree, request, store_in};
 
 /// The notes of a put, in the engine's words.
 pub(crate) fn told(report: &PutReport) -> String {
@@ -153,6 +155,32 @@ fn a_token_in_a_file_fails_the_put_and_is_nowhere() {
     put(&store, &allowed, &Unwatched).unwrap();
     // The file is known by now, but was accepted under other rules.
     refused("project/demo/home");
+}
+
+/// The rest of the tree is only searched.
+#[test]
+fn what_follows_a_credential_is_not_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    fs::create_dir_all(&tree).unwrap();
+    fs::write(tree.join(".env"), format!("HF_TOKEN={TOKEN}\n")).unwrap();
+    let host = Host {
+        threads: 1,
+        ..host(dir.path())
+    };
+    let remote: Arc<dyn Write> = Arc::new(Objects::directory(&dir.path().join("store")).unwrap());
+    let store = Store::open_or_init(remote.clone(), host).unwrap();
+    let stored = |name: &str| {
+        let error = put(&store, &request(&tree, name), &Unwatched).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied);
+        let packs = remote.list("packs").unwrap();
+        packs.iter().map(|pack| pack.size).sum::<u64>()
+    };
+    for number in 0..8 {
+        fs::write(tree.join(format!("small-{number}")), noise(number, 500_000)).unwrap();
+    }
+    fs::write(tree.join("large"), noise(9, 96 << 20)).unwrap();
+    assert!(stored("project/demo/tree") < 1 << 20);
 }
 
 #[test]

@@ -188,7 +188,7 @@ mod tests {
         // A plain frame, and a delta whose base is in another pack.
         let table = |seed: u8| {
             let frame = PackFrame {
-                stored_len: 20,
+                stored_len: 9,
                 raw_len: 10,
                 kind: FrameKind::Data,
                 chunks: 1,
@@ -224,5 +224,9 @@ mod tests {
         assert_eq!(both.frames, alone.frames);
         assert_eq!(both.bases, alone.bases);
         assert_eq!(both.entries, alone.entries);
+        let said = usize::try_from(alone.segment_bytes()).unwrap();
+        let (_, _, built) = alone.build(Provenance::default()).unwrap();
+        let bytes = built.len();
+        assert!((bytes / 2..=bytes).contains(&said), "{said} of {bytes}");
     }
 }
