@@ -14,6 +14,7 @@ again, so a run that was stopped goes on.
 import argparse
 import collections
 import fnmatch
+import hashlib
 import json
 import os
 import pathlib
@@ -286,18 +287,18 @@ def tests_of(binaries):
                 yield {"id": f"{pathlib.Path(package).name}::{binary} {name}", "binary": path, "package": package, "name": name}
 
 
-def recorded(results, binaries, count):
-    """Every test that passes without a slip, by its name: its seconds, and which switches it asks."""
+def recorded(results, binaries, slips, count):
+    """Every test that passes without a slip, by its name: its seconds, and which switches of these slips it asks."""
     log, lock = results / "tests.jsonl", threading.Lock()
     lines = map(json.loads, log.read_text().splitlines()) if log.exists() else ()
-    # A binary that was built anew has another name.
-    known = {test["id"]: test for test in lines if os.path.exists(test["binary"])}
-    missing = [test for test in tests_of(binaries) if test["id"] not in known or known[test["id"]]["binary"] != test["binary"]]
+    # A change of a file moves the numbers of the switches behind it.
+    known = {test["id"]: test for test in lines if test.get("slips") == slips}
+    missing = [test for test in tests_of(binaries) if known.get(test["id"], {}).get("binary") != test["binary"]]
     print(f"{len(missing)} tests run once without a slip", file=sys.stderr)
     with log.open("a") as out:
 
         def record(worker, test):
-            found = {**test, **worker.run(test, 0, 600, remember=True)}
+            found = {**test, "slips": slips, **worker.run(test, 0, 600, remember=True)}
             with lock:
                 known[test["id"]] = found
                 print(json.dumps(found), file=out, flush=True)
@@ -394,7 +395,8 @@ def main():
         f"{unswitched} have none (constants, opaque types)",
         file=sys.stderr,
     )
-    tests = recorded(results, binaries, asked.workers)
+    names = "\n".join(slip["name"] for slip in slips.values())
+    tests = recorded(results, binaries, hashlib.sha256(names.encode()).hexdigest(), asked.workers)
     numbers = sorted(number for number in tree.numbers if not asked.files or slips[number]["file"] in asked.files)
     if asked.sample is not None:
         numbers = random.Random(asked.seed).sample(numbers, min(asked.sample, len(numbers)))
