@@ -21,7 +21,7 @@ pub(crate) const REF: &str = "project/a/model";
 pub(crate) const OTHER: &str = "project/a/other";
 const BASE: &str = "project/a/base";
 /// Numbers in each file: a megabyte in bf16.
-const NUMBERS: usize = 1 << 19;
+pub(crate) const NUMBERS: usize = 1 << 19;
 
 /// Normally distributed weights, as in trained models, after this many steps of further training.
 pub(crate) fn weights(steps: u64, count: usize) -> Vec<f32> {
@@ -141,28 +141,6 @@ pub(crate) fn is_clean(world: &World, remote: &Arc<dyn Prune>) {
     for read in [ReadData::Nothing, ReadData::Stored, ReadData::Everything] {
         let report = verify_target(&store, read, None).unwrap();
         assert!(report.is_clean(), "{read:?}: {report:#?}");
-    }
-}
-
-#[test]
-fn in_a_directory_the_base_is_the_file_of_the_same_path() {
-    let world = World::new();
-    let remote = world.memory();
-    for steps in 0..2 {
-        let tree = world.tree(&format!("steps-{steps}"));
-        let other = halved(&weights(7, NUMBERS));
-        for (at, bytes) in [
-            ("a/b/model", safetensors(&model(steps))),
-            ("a/other", other),
-        ] {
-            let file = tree.join(at);
-            fs::create_dir_all(file.parent().unwrap()).unwrap();
-            fs::write(file, bytes).unwrap();
-        }
-        let name = format!("steps-{steps}");
-        let report = world.put(remote.clone(), &name, REF).unwrap();
-        let is_less = report.stored_bytes * 100 < report.new_bytes * 40;
-        assert_eq!(is_less, steps == 1, "{report:?}");
     }
 }
 

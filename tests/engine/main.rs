@@ -18,6 +18,7 @@ mod damaged;
 mod deep;
 mod deltas;
 mod deltas_beside;
+mod deltas_found;
 mod deltas_sent;
 mod deltas_wrong;
 mod diff_kept;

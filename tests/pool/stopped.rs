@@ -24,8 +24,11 @@ impl Stopped {
         let words = ["-f", "-qq", "-o", &trace, "-e", &only, "-e", &inject];
         let mut traced = under("strace", words, &plain);
         traced.stdout(Stdio::null()).stderr(Stdio::piped());
-        let traced = traced.spawn().unwrap();
-        let children = format!("/proc/{0}/task/{0}/children", traced.id());
+        let mut stopped = Self {
+            traced: traced.spawn().unwrap(),
+            pid: String::new(),
+        };
+        let children = format!("/proc/{0}/task/{0}/children", stopped.traced.id());
         // strace also stops each thread briefly at each traced call, so the states of the threads alone do not say it.
         let is_told =
             || fs::read_to_string(&trace).is_ok_and(|it| it.contains("stopped by SIGSTOP"));
@@ -38,8 +41,8 @@ impl Stopped {
                 && is_told()
                 && stands_still(pid)
             {
-                let pid = pid.to_owned();
-                return Self { traced, pid };
+                pid.clone_into(&mut stopped.pid);
+                return stopped;
             }
         }
     }
