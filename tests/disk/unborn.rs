@@ -52,7 +52,7 @@ type Attributes = Vec<(String, Vec<u8>)>;
 fn attributes(dir: &Path) -> Attributes {
     let named = ["born", "record", "saved"].map(|name| {
         let name = format!("user.store.{name}");
-        let mut text = [0; 128];
+        let mut text = [0; 1024];
         let len = rustix::fs::getxattr(dir, &name, &mut text[..]).unwrap_or_default();
         (name, text[..len].to_vec())
     });
@@ -198,6 +198,106 @@ fn a_directory_from_before_a_save_by_hand_is_not_taken_for_what_was_saved() {
     fs::remove_file(place.join("f1")).unwrap();
     assert_eq!(save().code, Some(0));
     assert_eq!(newest(&env), "f2\nf3\n");
+}
+
+/// One that is saved to two refs, and is set back: whatever is saved of it to one makes it no newer for the other.
+#[test]
+fn many_saves_to_another_ref_make_a_directory_no_newer() {
+    let mount = Mount::ext4(64, &[], "defaults");
+    let env = environment!();
+    let place = mount.path().join("data");
+    fs::create_dir(&place).unwrap();
+    let save = |target: &str| env.store(["save", place.to_str().unwrap(), target]);
+    let hourly = "project/night/hourly";
+    fs::write(place.join("f1"), "1").unwrap();
+    assert_eq!(save(hourly).code, Some(0));
+    mount.keep_copy();
+    assert_eq!(save(REF).code, Some(0));
+    fs::write(place.join("f2"), "2").unwrap();
+    assert_eq!(save(REF).code, Some(0));
+    mount.set_back();
+    for hour in 0..30 {
+        fs::write(place.join("hour"), hour.to_string()).unwrap();
+        assert_eq!(save(hourly).code, Some(0));
+    }
+    let refused = save(REF);
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert_eq!(newest(&env), "f1\nf2\n", "{refused}");
+    // Many honest ones do not hinder either.
+    env.ok(["save", place.to_str().unwrap(), REF, "--base", "0"]);
+    for hour in 0..30 {
+        fs::write(place.join("hour"), hour.to_string()).unwrap();
+        assert_eq!(save(hourly).code, Some(0));
+    }
+    let saved = save(REF);
+    assert_eq!(saved.code, Some(0), "{saved}");
+    assert_eq!(newest(&env), "f1\nf2\nhour\n");
+}
+
+/// A tree whose pool was not set back with it.
+#[test]
+fn a_tree_from_before_its_save_is_not_taken_for_what_was_saved() {
+    let mount = Mount::ext4(64, &[], "defaults");
+    let env = environment!();
+    let pool = env.path("pool");
+    let store = |words: &[&str]| {
+        let mut command = env.command(words);
+        Finished::from(command.env("STORE_POOL", &pool).output().unwrap())
+    };
+    let place = mount.path().join("data");
+    let path = place.to_str().unwrap();
+    env.write("source/f1", "1");
+    env.ok(["put", "source", REF]);
+    for is_saved_before in [true, false] {
+        let made = store(&["materialize", "--force", "--exact", REF, path]);
+        assert_eq!(made.code, Some(0), "{made}");
+        if is_saved_before {
+            fs::write(place.join("f2"), "2").unwrap();
+            assert_eq!(store(&["save", path]).code, Some(0));
+        }
+        mount.keep_copy();
+        fs::write(place.join("f3"), "3").unwrap();
+        assert_eq!(store(&["save", path]).code, Some(0));
+        let saved = newest(&env);
+        mount.set_back();
+        fs::write(place.join("f4"), "4").unwrap();
+        let again = store(&["save", path]);
+        assert_ne!(again.code, Some(1), "{again}");
+        assert!(newest(&env).contains(&saved), "{again}");
+        env.ok(["put", "source", REF]);
+        fs::remove_dir_all(&place).unwrap();
+    }
+}
+
+/// The note of a save that was brought back from a backup says less than the directory.
+#[test]
+fn an_earlier_note_does_not_count_for_what_was_saved_since() {
+    let env = environment!();
+    let place = env.path("data");
+    let path = place.to_str().unwrap();
+    env.write("data/f1", "1");
+    env.write("data/f2", "1");
+    env.ok(["save", path, REF]);
+    let mut host = std::process::Command::new("sh");
+    let host = host.arg("-c").current_dir(env.root());
+    assert!(
+        host.arg("mkdir away; for of in home cache state; do [ ! -e $of ] || cp -a $of away; done")
+            .status()
+            .unwrap()
+            .success()
+    );
+    env.write("data/f2", "2");
+    env.ok(["save", path, REF]);
+    // Somebody else removes a file.
+    env.ok(["materialize", REF, "theirs"]);
+    fs::remove_file(env.path("theirs/f1")).unwrap();
+    env.ok(["save", "theirs", REF]);
+    let mut host = std::process::Command::new("sh");
+    let host = host.arg("-c").current_dir(env.root());
+    assert!(host.arg("cp -a away/. .").status().unwrap().success());
+    let refused = env.store(["save", path, REF]);
+    assert_eq!(refused.code, Some(5), "{refused}");
+    assert_eq!(newest(&env), "f2\n", "{refused}");
 }
 
 /// `cp -a other/. cache/` does this, and `tar --xattrs`.

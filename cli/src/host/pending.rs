@@ -199,17 +199,24 @@ impl Pending {
 
     /// Sets that the directory is the one that is there now.
     #[must_use]
-    pub(crate) fn of_what_is_there(mut self) -> Self {
-        let held = Held::open(&self.path).ok();
-        let place = held.and_then(|held| Place::of_held(&held, &self.path));
-        self.place = place.or_else(|| Place::of(&self.path));
-        self
+    pub(crate) fn of_what_is_there(self) -> Self {
+        let given = self.given;
+        match Held::open(&self.path) {
+            Ok(held) => self.of_held(&held, given),
+            Err(_) => Self {
+                place: Place::of(&self.path),
+                ..self
+            },
+        }
     }
 
     /// Sets that the directory is this one, in which a job was given a version.
     #[must_use]
-    pub(crate) fn of_place(mut self, place: Option<Place>, given: Option<u64>) -> Self {
-        self.place = place;
+    pub(crate) fn of_held(mut self, held: &Held, given: Option<u64>) -> Self {
+        let before = self.written().and_then(|written| written.place);
+        let place = Place::of_held(held, &self.path);
+        let place = place.map(|place| place.noted(held, &self.file, before));
+        self.place = place.or_else(|| Place::of(&self.path));
         self.given = given;
         self
     }

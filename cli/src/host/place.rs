@@ -105,20 +105,27 @@ impl Held {
 }
 
 impl Place {
-    /// The directory that is held, which was at `path`. It gets the time of the note, if its file system has attributes.
+    /// The directory that is held, which was at `path`.
     pub(crate) fn of_held(held: &Held, path: &Path) -> Option<Self> {
         let found = look_at(&held.0, Path::new(""), AtFlags::EMPTY_PATH)?;
-        let place = Self {
+        Some(Self {
             inode: found.inode,
             born: found.born,
             owner: Some(found.owner),
             ..Self::of(path)?
-        };
-        let opened = File::open(held.link()).ok();
-        Some(Self {
-            held: opened.and_then(store::note_now),
-            ..place
         })
+    }
+
+    /// The same for the note at the path `note`, which said `before`. The directory gets the time of the note, if its file
+    /// system has attributes.
+    #[must_use]
+    pub(crate) fn noted(self, held: &Held, note: &Path, before: Option<Self>) -> Self {
+        let before = before.and_then(|before| before.held);
+        let opened = File::open(held.link()).ok();
+        Self {
+            held: opened.and_then(|dir| store::note_now(dir, note, before.as_slice())),
+            ..self
+        }
     }
 
     /// Whether the directory at `path` is not from before the note, as far as that is known.
@@ -182,6 +189,11 @@ impl Place {
         }
         let found = look(path, AtFlags::empty());
         found.is_some_and(|found| self.is_it(&found)) && self.is_noted_at(path)
+    }
+
+    /// Whether nothing was there.
+    pub(crate) fn is_to_come(&self) -> bool {
+        self.inode == 0
     }
 
     fn is_it(&self, found: &Found) -> bool {

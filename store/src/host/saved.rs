@@ -10,6 +10,7 @@
 //! whether there was such a version, nothing may be merged from the note of the save before.
 
 mod draft;
+mod listing;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -22,14 +23,15 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::format::{Content, RefName, State, Time};
-use crate::host::pool::list::{ListWriter, Thing, checksum};
-use crate::host::pool::{Inode, Known, Mark, Pool, PoolKey, holds_note_at, note_at, stamped};
+use crate::format::{Content, RefName, State};
+use crate::host::pool::list::checksum;
+use crate::host::pool::{Inode, Known, Mark, Pool, holds_note_at, note_at, settle_note, stamped};
 use crate::host::{disk, trust};
 use crate::id::StoreId;
 use crate::remedy::Remedy;
 
 pub(crate) use draft::{Draft, Last};
+pub(crate) use listing::Listing;
 
 /// Most bytes of a note that are read.
 const NOTE_BYTES_MAX: u64 = 1 << 20;
@@ -102,8 +104,8 @@ impl Note {
 
     /// Whether the directory is from before this note, as far as that is known: an older copy of its file system.
     fn is_of_later(&self, root: &Path) -> bool {
-        let noted = self.noted.filter(|_| self.made.is_none());
-        noted.is_some_and(|noted| holds_note_at(root, noted) == Some(false))
+        let is_unheld = |noted| holds_note_at(root, noted) == Some(false);
+        self.noted.is_some_and(is_unheld)
     }
 
     fn to_text(&self) -> serde_json::Result<Vec<u8>> {
@@ -152,12 +154,6 @@ pub(crate) struct Notes<'p> {
     meant: Option<(u64, u64)>,
 }
 
-/// A list in progress of what a directory is.
-pub(crate) struct Listing {
-    list: ListWriter<Thing>,
-    path: Vec<Vec<u8>>,
-}
-
 impl<'p> Notes<'p> {
     /// The notes of the directory at the canonical path `root`, which a pool may have made, about saves to one store;
     /// none without a place for them.
@@ -202,8 +198,28 @@ impl<'p> Notes<'p> {
     /// As [`Self::inode`].
     fn inode_to_note(&self) -> Result<(Inode, Option<i64>)> {
         self.inode()?;
-        let noted = note_at(CWD, self.root.as_os_str().as_bytes());
-        Ok((self.inode()?, noted))
+        let ends = [NOTE, DRAFT].into_iter();
+        let before = ends.filter_map(|end| self.read_file(end)??.noted);
+        let before: Vec<i64> = before.collect();
+        let root = self.root.as_os_str().as_bytes();
+        let noted = note_at(CWD, root, &self.place(), &before);
+        self.inode()?;
+        let found = Inode::of_noted(CWD, root, noted);
+        let found = found.map_err(|errno| Error::io("look at", &self.root, errno.into()))?;
+        Ok((found, noted))
+    }
+
+    /// Ends the times of earlier notes.
+    fn settle(&self, note: &Note) {
+        if let Some(noted) = note.noted {
+            settle_note(&self.root, &self.place(), noted);
+        }
+    }
+
+    /// What tells these notes from others.
+    fn place(&self) -> PathBuf {
+        let dir = self.pool.map(Pool::path).or(self.cache.as_deref());
+        dir.unwrap_or(Path::new("")).join(&self.name)
     }
 
     /// The notes of the same directory for one ref: it may be saved to several.
@@ -345,16 +361,6 @@ impl<'p> Notes<'p> {
         }
     }
 
-    /// Begins a list.
-    pub(crate) fn begin(&self) -> Result<Listing> {
-        let file = disk::scratch(self.make_dir()?, &disk::random_name()?);
-        let failed = |errno| disk::failed("list what is in", &self.root, errno);
-        Ok(Listing {
-            list: ListWriter::new(file.map_err(failed)?)?,
-            path: Vec::new(),
-        })
-    }
-
     /// Removes what was noted of saves of this directory to `name` before a pool made a tree in it.
     pub(crate) fn forget(&self, name: &RefName) {
         for dir in self.dirs() {
@@ -419,46 +425,6 @@ fn replace(dir: &OwnedFd, name: &str, bytes: &mut dyn std::io::Read) -> std::io:
         disk::forgive(fs::unlinkat(dir, &temporary, AtFlags::empty()));
     }
     written
-}
-
-impl Listing {
-    /// Enters a directory; the root has no name.
-    pub(crate) fn enter(&mut self, name: &[u8], time: Time) -> Result<()> {
-        if name.is_empty() {
-            return Ok(());
-        }
-        self.path.push(name.to_vec());
-        self.list.push(&self.path, &Thing::Dir { time })
-    }
-
-    /// Leaves a directory.
-    pub(crate) fn leave(&mut self) {
-        self.path.pop();
-    }
-
-    pub(crate) fn file(&mut self, name: &[u8], key: PoolKey, time: Time) -> Result<()> {
-        let is_private = false;
-        self.leaf(
-            name,
-            &Thing::File {
-                key,
-                time,
-                is_private,
-            },
-        )
-    }
-
-    pub(crate) fn symlink(&mut self, name: &[u8], target: &[u8], time: Time) -> Result<()> {
-        let target = target.to_vec();
-        self.leaf(name, &Thing::Symlink { target, time })
-    }
-
-    fn leaf(&mut self, name: &[u8], thing: &Thing) -> Result<()> {
-        self.path.push(name.to_vec());
-        let pushed = self.list.push(&self.path, thing);
-        self.path.pop();
-        pushed
-    }
 }
 
 fn named(key: &[u8]) -> String {

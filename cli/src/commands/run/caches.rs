@@ -164,7 +164,7 @@ impl Cache {
         self.base = self.base.filter(|_| !is_tree(&known, &self.dir));
         let followed = Followed::new(self.hold_made(held)?, &self.dir);
         let unsaved = unsaved.map(|unsaved| unsaved.of_job(job, &self.exclude));
-        let unsaved = unsaved.map(|unsaved| unsaved.of_place(followed.noted(), self.given));
+        let unsaved = unsaved.map(|unsaved| unsaved.of_held(followed.held(), self.given));
         self.followed = Some(followed);
         self.unsaved = unsaved.map(|unsaved| unsaved.with_base(self.base));
         self.unsaved.as_ref().map_or(Ok(()), Pending::write)

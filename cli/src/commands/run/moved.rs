@@ -19,9 +19,9 @@ impl Followed {
         Self { held, place }
     }
 
-    /// What is noted of it.
-    pub(super) fn noted(&self) -> Option<Place> {
-        self.place
+    /// The directory, wherever it is by now.
+    pub(super) fn held(&self) -> &Held {
+        &self.held
     }
 
     /// Whether it is still at `path`, or was removed, and the command made one in its place. What is mounted over it, a

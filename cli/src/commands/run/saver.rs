@@ -16,7 +16,7 @@ use crate::commands::cache::of_run::{Compiles, Pushing};
 use crate::commands::{reach, save};
 use crate::context::Context;
 use crate::host::pending::{Pending, message_of};
-use crate::host::place::{Held, Place};
+use crate::host::place::Held;
 use crate::host::planted;
 use crate::ui::{failure, names, remedy};
 
@@ -401,8 +401,7 @@ fn note_made_again(cache: &Cache) {
         return;
     };
     if unsaved.written().is_some_and(|noted| !noted.is_of(&held)) {
-        let place = Place::of_held(&held, &cache.place);
-        let unsaved = unsaved.clone().of_place(place, cache.given());
+        let unsaved = unsaved.clone().of_held(&held, cache.given());
         // If this fails, the next save asks for the version.
         drop(unsaved.with_base(base(cache)).write());
     }

@@ -1,11 +1,12 @@
 //! Which file or directory something is noted of, whatever comes to its path.
 //!
 //! Numbers of inodes are used again, so the time of birth tells two apart. A directory also gets an attribute when something
-//! is noted of it: when that was for the first time, and the last times. Where a file system has no times of birth (ext3, ext4
-//! with inodes of 128 bytes), the first time and the owner stand for that. Everywhere, the time of a note tells the directory
-//! from one in an older copy of its whole file system, which does not have it, whatever was noted of that since. The attribute
-//! begins with the number of the inode, since programs copy attributes from one directory to another (`cp -a`). Without
-//! attributes, only the number of the inode and the owner are left, and an empty directory may be a new one.
+//! is noted of it: when that was for the first time, and for each note that holds, which one it is and its time. Where a file
+//! system has no times of birth (ext3, ext4 with inodes of 128 bytes), the first time and the owner stand for that.
+//! Everywhere, the time of a note tells the directory from one in an older copy of its whole file system, which has an
+//! earlier time for that note, or none. The attribute begins with the number of the inode, since programs copy attributes
+//! from one directory to another (`cp -a`). Without attributes, only the number of the inode and the owner are left, and an
+//! empty directory may be a new one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -16,14 +17,19 @@ use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, StatxFlags, XattrF
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::host::disk;
+use crate::host::{disk, trust};
 
 /// The attribute with the times.
 const ATTRIBUTE: &str = "user.store.born";
-/// How many times it has at most. A note from before all of them counts.
-const NOTES_MOST: usize = 16;
+/// How many times it has at most. An earlier one is forgotten: what was noted then does not hold any more.
+const NOTES_MOST: usize = 24;
 /// Longer than its text.
-const BYTES_MAX: usize = 512;
+const BYTES_MAX: usize = 1024;
+/// No time is as late as this, in the year 2116. So a later one can always be told.
+const TIME_MAX: i64 = 1 << 62;
+/// The time of a note is later than the clock says, by less than this and by chance: so two copies of a directory never get
+/// the same time, wherever their clocks stand.
+const CHANCE_NANOS: u32 = 1 << 20;
 /// Attempts to be the only one that notes something of a directory, and the pause between two. Without locks in the file
 /// system, or if another program holds one, nobody waits for longer.
 const TRIES: u32 = 100;
@@ -35,55 +41,79 @@ pub(crate) struct Inode {
     number: u64,
     born_secs: i64,
     born_nanos: u32,
-    /// Without a time of birth, the last time that the directory held: an older copy of it may have the same number.
+    /// Without a time of birth, the time of the note that this is part of: an older copy of the directory may have the same
+    /// number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     noted: Option<i64>,
 }
 
-/// The times at which something was noted of a directory, in nanoseconds since 1970.
+/// When things were noted of a directory, in nanoseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Times {
     first: i64,
     /// The last ones, in order.
-    notes: Vec<i64>,
+    notes: Vec<Noted>,
+}
+
+/// The time of one note, and which one it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Noted {
+    note: u32,
+    time: i64,
 }
 
 impl Inode {
     pub(crate) fn of(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Self> {
-        let dir = dir.as_fd();
-        let wanted = StatxFlags::INO | StatxFlags::BTIME | StatxFlags::UID;
-        let found = fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
-        let is_known = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
-        let number = found.stx_ino;
-        if is_known {
-            let (born_secs, born_nanos) = (found.stx_btime.tv_sec, found.stx_btime.tv_nsec);
-            return Ok(Self {
-                number,
-                born_secs,
-                born_nanos,
-                noted: None,
-            });
-        }
-        let times = open(dir, name).and_then(|dir| Said::by(dir.as_fd()).times());
-        Ok(Self {
-            number,
-            born_secs: times.as_ref().map_or(0, |times| times.first),
-            // Another user can copy the attribute.
-            born_nanos: found.stx_uid,
-            noted: times.as_ref().and_then(Times::last),
-        })
+        Self::look(dir.as_fd(), name).map(|(found, _)| found)
     }
 
-    /// The same of a directory that gets a mark. Without a time of birth, that is noted in it.
-    pub(crate) fn of_marked(dir: impl AsFd, name: &[u8]) -> rustix::io::Result<Self> {
-        let found = Self::of(&dir, name)?;
-        match found.has_birth() {
-            true => Ok(found),
-            false => {
-                note_at(&dir, name);
-                Self::of(&dir, name)
-            }
+    /// The same of a directory that has a note of this time.
+    pub(crate) fn of_noted(
+        dir: impl AsFd,
+        name: &[u8],
+        noted: Option<i64>,
+    ) -> rustix::io::Result<Self> {
+        let (found, has_birth) = Self::look(dir.as_fd(), name)?;
+        let noted = noted.filter(|_| !has_birth);
+        Ok(Self { noted, ..found })
+    }
+
+    /// The same of a directory that gets the mark of `path`, which may have one already. Without a time of birth, that is
+    /// noted in it.
+    pub(crate) fn of_marked(
+        (dir, name): (impl AsFd, &[u8]),
+        path: &Path,
+        before: Option<Self>,
+    ) -> rustix::io::Result<Self> {
+        let (found, has_birth) = Self::look(dir.as_fd(), name)?;
+        if has_birth {
+            return Ok(found);
         }
+        let before = before.and_then(|before| before.noted);
+        let noted = note_at(&dir, name, path, before.as_slice());
+        Self::of_noted(dir, name, noted)
+    }
+
+    /// Also returns whether the file system has times of birth.
+    fn look(dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<(Self, bool)> {
+        let wanted = StatxFlags::INO | StatxFlags::BTIME | StatxFlags::UID;
+        let found = fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
+        let has_birth = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+        let (born_secs, born_nanos) = match has_birth {
+            true => (found.stx_btime.tv_sec, found.stx_btime.tv_nsec),
+            false => {
+                let times = open(dir, name).and_then(|dir| Said::by(dir.as_fd()).times());
+                // Another user can copy the attribute.
+                (times.map_or(0, |times| times.first), found.stx_uid)
+            }
+        };
+        let found = Self {
+            number: found.stx_ino,
+            born_secs,
+            born_nanos,
+            noted: None,
+        };
+        Ok((found, has_birth))
     }
 
     /// Whether `name` in `dir` is this one, and is not from before this was noted.
@@ -103,10 +133,6 @@ impl Inode {
     /// of birth nor an attribute tells, and nothing is in it.
     pub(crate) fn may_be_new(&self, path: &Path) -> bool {
         self.born_secs == 0 && open_at(path).is_some_and(disk::is_empty)
-    }
-
-    fn has_birth(&self) -> bool {
-        self.noted.is_none() && self.born_secs != 0
     }
 
     pub(crate) fn number(self) -> u64 {
@@ -137,15 +163,11 @@ impl Said {
         let mut text = [0; BYTES_MAX];
         let len = fs::fgetxattr(dir, ATTRIBUTE, &mut text[..]).ok()?;
         let text = std::str::from_utf8(text.get(..len)?).ok()?;
-        let numbers: Vec<i64> = text
-            .split(' ')
-            .map(|part| part.parse().ok())
-            .collect::<Option<_>>()?;
-        let [number, first, ref notes @ ..] = numbers[..] else {
-            return None;
-        };
-        let notes = notes.to_vec();
-        let is_own = number.cast_unsigned() == fs::fstat(dir).ok()?.st_ino;
+        let mut parts = text.split(' ');
+        let number: u64 = parts.next()?.parse().ok()?;
+        let first = parts.next().and_then(time)?;
+        let notes = parts.map(Noted::parse).collect::<Option<_>>()?;
+        let is_own = number == fs::fstat(dir).ok()?.st_ino;
         Some(match is_own {
             true => Self::Times(Times { first, notes }),
             false => Self::Copied,
@@ -160,46 +182,81 @@ impl Said {
     }
 }
 
-impl Times {
-    fn last(&self) -> Option<i64> {
-        self.notes.last().copied()
-    }
-
-    /// Whether something was noted at this time, as far as is known.
-    fn has(&self, noted: i64) -> bool {
-        let is_forgotten = self.notes.len() >= NOTES_MOST;
-        let is_before = self.notes.first().is_some_and(|first| noted < *first);
-        self.notes.contains(&noted) || is_forgotten && is_before
-    }
-
-    fn write(&self, dir: BorrowedFd<'_>) -> rustix::io::Result<()> {
-        let number = fs::fstat(dir)?.st_ino.cast_signed();
-        let mut text = format!("{number} {}", self.first);
-        self.notes
-            .iter()
-            .for_each(|note| text += &format!(" {note}"));
-        fs::fsetxattr(dir, ATTRIBUTE, text.as_bytes(), XattrFlags::empty())
+impl Noted {
+    fn parse(text: &str) -> Option<Self> {
+        let (note, noted) = text.split_once(':')?;
+        Some(Self {
+            note: u32::from_str_radix(note, 16).ok()?,
+            time: time(noted)?,
+        })
     }
 }
 
-/// Writes down in the open directory that something is noted of it now, and makes that durable. Returns the time, in
-/// nanoseconds since 1970; none if it cannot have attributes.
-pub fn note_now(dir: impl AsFd) -> Option<i64> {
+fn time(text: &str) -> Option<i64> {
+    text.parse().ok().filter(|time| *time < TIME_MAX)
+}
+
+impl Times {
+    fn has(&self, noted: i64) -> bool {
+        self.notes.iter().any(|note| note.time == noted)
+    }
+
+    /// Lets the note have the time `now`, or a later one, beside those `before`, and returns it.
+    fn add(&mut self, note: u32, before: &[i64], now: i64) -> Option<i64> {
+        // A clock may have been set back.
+        let last = self.notes.last().map_or(0, |last| last.time);
+        let chance = getrandom::u32().ok()? % CHANCE_NANOS;
+        let time = now
+            .max(last.checked_add(1)?)
+            .checked_add(i64::from(chance))?;
+        // A host that has another name now has its notes from before.
+        let own = self.notes.iter_mut();
+        own.filter(|noted| before.contains(&noted.time))
+            .for_each(|noted| noted.note = note);
+        self.keep(note, before);
+        self.notes.push(Noted { note, time });
+        let forgotten = self.notes.len().saturating_sub(NOTES_MOST);
+        self.notes.drain(..forgotten);
+        (time < TIME_MAX).then_some(time)
+    }
+
+    /// Lets the note have none but these times.
+    fn keep(&mut self, note: u32, times: &[i64]) {
+        self.notes
+            .retain(|noted| noted.note != note || times.contains(&noted.time));
+    }
+
+    /// Writes them to the directory. Where it has no room for all of them, the earliest are forgotten.
+    fn write(&mut self, dir: BorrowedFd<'_>) -> rustix::io::Result<()> {
+        let number = fs::fstat(dir)?.st_ino;
+        loop {
+            let mut text = format!("{number} {}", self.first);
+            for Noted { note, time } in &self.notes {
+                text += &format!(" {note:x}:{time}");
+            }
+            let written = fs::fsetxattr(dir, ATTRIBUTE, text.as_bytes(), XattrFlags::empty());
+            match written {
+                Err(Errno::NOSPC | Errno::RANGE | Errno::TOOBIG) if self.notes.len() > 1 => {
+                    self.notes.remove(0);
+                }
+                written => return written,
+            }
+        }
+    }
+}
+
+/// Writes down in the open directory that it has a note, which is at the path `note`, and makes that durable. Returns the time
+/// of the note, in nanoseconds since 1970; none if the directory cannot have attributes. Of the times that the same note had,
+/// only those `before` still hold; [`settle_note`] ends these as well, once the note is there.
+pub fn note_now(dir: impl AsFd, note: &Path, before: &[i64]) -> Option<i64> {
     let dir = dir.as_fd();
     let _alone = alone(dir);
-    let before = Said::by(dir).times();
     let now = now()?;
-    let mut times = before.unwrap_or(Times {
+    let mut times = Said::by(dir).times().unwrap_or(Times {
         first: now,
         notes: Vec::new(),
     });
-    // A clock may have been set back.
-    let noted = times
-        .last()
-        .map_or(now, |last| now.max(last.saturating_add(1)));
-    times.notes.push(noted);
-    let forgotten = times.notes.len().saturating_sub(NOTES_MOST);
-    times.notes.drain(..forgotten);
+    let noted = times.add(named(note), before, now)?;
     times.write(dir).ok()?;
     // After a power cut, the directory must not be older than what is noted.
     fs::fsync(dir).ok()?;
@@ -207,8 +264,33 @@ pub fn note_now(dir: impl AsFd) -> Option<i64> {
 }
 
 /// The same of the directory `name`.
-pub(crate) fn note_at(dir: impl AsFd, name: &[u8]) -> Option<i64> {
-    open(dir.as_fd(), name).and_then(note_now)
+pub(crate) fn note_at(dir: impl AsFd, name: &[u8], note: &Path, before: &[i64]) -> Option<i64> {
+    open(dir.as_fd(), name).and_then(|dir| note_now(dir, note, before))
+}
+
+/// Lets the note that is at the path `note`, about the directory at `path`, have no other time than `noted`: so a copy of the
+/// note from before is known for what it is. If this is lost, such a copy counts.
+pub(crate) fn settle_note(path: &Path, note: &Path, noted: i64) {
+    let Some(dir) = open_at(path) else { return };
+    let _alone = alone(dir.as_fd());
+    if let Some(mut times) = Said::by(dir.as_fd()).times()
+        && times.has(noted)
+    {
+        times.keep(named(note), &[noted]);
+        // Nothing is lost by times that stay.
+        let _ = times.write(dir.as_fd());
+    }
+}
+
+/// Which note it is: one of another host or user is another one.
+fn named(note: &Path) -> u32 {
+    let host = rustix::system::uname();
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&trust::user().to_le_bytes());
+    hasher.update(host.nodename().to_bytes_with_nul());
+    hasher.update(note.as_os_str().as_bytes());
+    let [a, b, c, d, ..] = *hasher.finalize().as_bytes();
+    u32::from_le_bytes([a, b, c, d])
 }
 
 /// Waits until nobody else notes anything of the directory. The lock ends with the value.
@@ -258,6 +340,10 @@ fn open(dir: BorrowedFd<'_>, name: &[u8]) -> Option<OwnedFd> {
 mod tests {
     use super::*;
 
+    fn note(of: &str) -> &Path {
+        Path::new(of)
+    }
+
     #[test]
     fn a_directory_holds_its_notes_and_not_those_of_others() {
         let base = tempfile::tempdir().unwrap();
@@ -268,7 +354,7 @@ mod tests {
         };
         let (one, other) = (open("one"), open("other"));
         assert_eq!(Said::by(one.as_fd()), Said::Nothing);
-        let Some(noted) = note_now(&one) else {
+        let Some(noted) = note_now(&one, note("a"), &[]) else {
             // This file system has no attributes.
             return;
         };
@@ -281,10 +367,11 @@ mod tests {
             fs::fsetxattr(dir, ATTRIBUTE, text, XattrFlags::empty()).unwrap();
         };
         let before = copy();
-        let second = note_now(&one).unwrap();
+        let second = note_now(&one, note("b"), &[]).unwrap();
         assert!(second > noted);
         let times = Said::by(one.as_fd()).times().unwrap();
-        assert_eq!((times.first, times.notes), (noted, vec![noted, second]));
+        assert!(times.first <= noted && times.notes.len() == 2);
+        assert_eq!(holds_note(&one, noted), Some(true));
         assert_eq!(holds_note(&one, second), Some(true));
         assert_eq!(holds_note(&one, second + 1), Some(false));
         assert_eq!(holds_note(&other, noted), Some(false));
@@ -292,19 +379,66 @@ mod tests {
         // A program copies the attributes to another directory.
         set(&other, &copy());
         assert_eq!(holds_note(&other, noted), None);
-        assert!(note_now(&other).unwrap() > second);
+        assert!(note_now(&other, note("a"), &[]).is_some());
 
         // An older copy lacks what was noted since, whatever is noted of it.
         set(&one, &before);
-        note_now(&one).unwrap();
-        assert_eq!(holds_note(&one, noted), Some(true));
-        assert_eq!(holds_note(&one, second), Some(false));
-        // Only the last times are kept.
-        for _ in 0..NOTES_MOST {
-            note_now(&one).unwrap();
+        for number in 0..NOTES_MOST - 1 {
+            note_now(&one, &base.path().join(number.to_string()), &[]).unwrap();
         }
         assert_eq!(holds_note(&one, noted), Some(true));
-        let times = Said::by(one.as_fd()).times().unwrap();
-        assert_eq!((times.first, times.notes.len()), (noted, NOTES_MOST));
+        assert_eq!(holds_note(&one, second), Some(false));
+        // The earliest of too many is forgotten.
+        note_now(&one, note("c"), &[]).unwrap();
+        assert_eq!(holds_note(&one, noted), Some(false));
+        assert_eq!(
+            Said::by(one.as_fd()).times().unwrap().notes.len(),
+            NOTES_MOST
+        );
+        // A time from which no later one can be told.
+        let text = format!("{} 5 7:{}", fs::fstat(&one).unwrap().st_ino, i64::MAX);
+        set(&one, text.as_bytes());
+        assert_eq!(Said::by(one.as_fd()), Said::Nothing);
+        assert!(note_now(&one, note("a"), &[]).is_some());
+    }
+
+    #[test]
+    fn a_note_has_its_newest_time_and_that_before_until_it_is_written() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = open_at(base.path()).unwrap();
+        let Some(first) = note_now(&dir, note("a"), &[]) else {
+            return;
+        };
+        let other = note_now(&dir, note("b"), &[]).unwrap();
+        // Programs that were killed before their note was there.
+        for _ in 0..NOTES_MOST {
+            note_now(&dir, note("a"), &[first]).unwrap();
+        }
+        let last = note_now(&dir, note("a"), &[first]).unwrap();
+        let hold = || [first, last, other].map(|noted| holds_note(&dir, noted).unwrap());
+        assert_eq!(hold(), [true; 3]);
+        settle_note(base.path(), note("a"), last);
+        assert_eq!(hold(), [false, true, true]);
+        // Of a host that had another name.
+        note_now(&dir, note("c"), &[other]).unwrap();
+        assert_eq!(hold(), [false, true, true]);
+        let renewed = note_now(&dir, note("c"), &[]).unwrap();
+        assert_eq!(hold(), [false, true, false]);
+        // A clock that is set back.
+        let mut times = Said::by(dir.as_fd()).times().unwrap();
+        assert!(times.add(1, &[], 0).unwrap() > renewed);
+    }
+
+    #[test]
+    fn two_copies_of_a_directory_never_have_the_same_time() {
+        let times = Times {
+            first: 1,
+            notes: vec![Noted { note: 1, time: 100 }],
+        };
+        let [one, other] = [(); 2].map(|()| {
+            let mut times = times.clone();
+            (0..4).map(|_| times.add(1, &[], 50)).collect::<Vec<_>>()
+        });
+        assert_ne!(one, other);
     }
 }

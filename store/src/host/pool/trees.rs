@@ -94,9 +94,14 @@ enum Spelled {
 }
 
 impl Mark {
-    /// A mark for the tree at `path`, which is at `built` now.
-    pub(crate) fn new(path: &Path, store: StoreId, built: (BorrowedFd<'_>, &[u8])) -> Result<Self> {
-        let inode = Inode::of_marked(built.0, built.1)
+    /// A mark for the tree at `path`, which is at `built` now, in the place of `before`.
+    pub(crate) fn new(
+        path: &Path,
+        store: StoreId,
+        built: (BorrowedFd<'_>, &[u8]),
+        before: Option<&Self>,
+    ) -> Result<Self> {
+        let inode = Inode::of_marked(built, path, before.map(|before| before.inode))
             .map_err(|errno| disk::failed("look at", path, errno))?;
         Ok(Self {
             path: path.into(),

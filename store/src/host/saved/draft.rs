@@ -100,8 +100,8 @@ impl<'p> Notes<'p> {
         (state, name): (&State, &RefName),
         (root, made): (Content, Option<Made>),
     ) -> Result<Draft<'p>> {
-        let (inode, noted) = self.inode_to_note()?;
         let notes = self.to(name);
+        let (inode, noted) = notes.inode_to_note()?;
         let (sum, mut file) = listing.list.finish()?;
         let note = Note {
             note: NOTE_VERSION,
@@ -114,7 +114,7 @@ impl<'p> Notes<'p> {
                 None => stamp_of(&self.root),
                 Some(_) => None,
             },
-            noted: noted.filter(|_| made.is_none()),
+            noted,
             made,
             list: spelled(&sum),
             check: None,
@@ -172,6 +172,7 @@ impl Draft<'_> {
         disk::forgive(fs::unlinkat(&self.dir, notes.file(DRAFT), AtFlags::empty()));
         self.forget_list(before, None);
         self.forget_list(announced, None);
+        notes.settle(&self.note);
         Ok(())
     }
 
