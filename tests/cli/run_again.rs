@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use support::environment;
+use support::{Finished, environment};
 
 use crate::run::{REF, newest, run};
 
@@ -41,4 +41,36 @@ fn what_a_job_changed_between_the_runs_stays_nevertheless() {
     let again = env.store(run(&[], "true"));
     assert_eq!(again.code, Some(0), "{again}");
     assert_eq!(newest(&env, REF), ["a=changed", "c=c"]);
+}
+
+/// The hint leads to a run with the new pool.
+#[test]
+fn a_run_with_another_pool_says_how_that_takes_the_cache_over() {
+    let env = environment!();
+    let night = |pool: &str, script: &str| {
+        let script = format!("cd $STORE_PROJECT_CACHE_DIR; {script}");
+        let mut command = env.command(run(&["--pool", pool], &script));
+        Finished::from(command.output().unwrap())
+    };
+    for script in ["echo a > a", "echo b > b"] {
+        let done = night("one", script);
+        assert_eq!(done.code, Some(0), "{done}");
+    }
+    let refused = night("two", "true");
+    assert_eq!(refused.code, Some(5), "{refused}");
+    let dir = env.path("base/project").display().to_string();
+    let ways = [
+        "the pool that made this one with --pool".to_owned(),
+        format!("`store save {dir} {REF} --base N`"),
+        format!("`store materialize --force {REF} {dir}`"),
+    ];
+    assert!(
+        ways.iter().all(|way| refused.stderr.contains(way)),
+        "{refused}"
+    );
+    env.ok(["save", &dir, REF, "--base", "0"]);
+    env.ok(["materialize", "--pool", "two", "--force", REF, &dir]);
+    let done = night("two", "echo c > c");
+    assert_eq!(done.code, Some(0), "{done}");
+    assert_eq!(newest(&env, REF), ["a=a", "b=b", "c=c"]);
 }

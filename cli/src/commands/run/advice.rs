@@ -24,18 +24,27 @@ pub(super) fn not_saved(error: Error, dir: &Path, name: &RefName) -> Error {
     }
 }
 
-/// The newest version could not be materialized.
-pub(super) fn not_made(error: Error, name: &RefName) -> Error {
-    if let Some(Remedy::MaterializeLess) = error.remedy() {
-        let name = names::quoted(name);
-        return error.hint(format!(
-            "the command was not started: take that directory out with `store rm {name}:PATH`, after `store get {name}:PATH DIR` \
-             if somebody needs it"
-        ));
-    }
-    let advice = error.remedy().map(remedy::words).unwrap_or_default();
-    match advice.contains("--force") || advice.contains("--exact") {
-        true => not_started(error),
-        false => error,
-    }
+/// The newest version could not be materialized in `dir`.
+pub(super) fn not_made(error: Error, dir: &Path, name: &RefName) -> Error {
+    let spelled = names::quoted(name);
+    let advice = match error.remedy() {
+        Some(Remedy::MaterializeLess) => format!(
+            "take that directory out with `store rm {spelled}:PATH`, after `store get {spelled}:PATH DIR` if somebody needs it"
+        ),
+        Some(Remedy::OtherDestinationOrTakeOver) => format!(
+            "name another directory with --base, or the pool that made this one with --pool; or save what is there: {}; then \
+             let this pool take it over: `store materialize --force {spelled} {}`",
+            names::save_by_hand(dir, name.as_str(), None),
+            names::quoted_path(dir)
+        ),
+        remedy => {
+            let advice = remedy.map(remedy::words).unwrap_or_default();
+            // A run has no such options.
+            return match advice.contains("--force") || advice.contains("--exact") {
+                true => not_started(error),
+                false => error,
+            };
+        }
+    };
+    error.hint(format!("the command was not started: {advice}"))
 }

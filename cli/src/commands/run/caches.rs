@@ -394,7 +394,7 @@ impl Cache {
         request.allow_outside_symlinks = true;
         let pool = pools::open(pool, context, Some(&self.dir))?;
         let done = materialize_from(reader, &pool, &request, &Unwatched)
-            .map_err(|error| not_made(error, &self.name))?;
+            .map_err(|error| not_made(error, &self.dir, &self.name))?;
         for note in &done.notes {
             // The advice names options that this verb does not have.
             let told = match note.remedy {
