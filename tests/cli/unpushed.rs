@@ -165,9 +165,36 @@ fn entries_whose_directory_is_away_stay_on_the_list_beside_an_empty_one() {
         assert_eq!(gone.code, Some(6), "{gone}");
         assert!(gone.stderr.contains("another directory"), "{gone}");
     }
-    fs::remove_dir(env.path("near")).unwrap();
+    // A push of what is there says nothing of the one that is away.
+    module(&env.path("near"), "2+a", 1);
+    neff(&env, &["push", "near", PROJECT], 0);
+    assert!(is_there(&env, "2+a"));
+    let gone = pending(&env, &[]);
+    assert_eq!(gone.code, Some(6), "{gone}");
+    fs::remove_dir_all(env.path("near")).unwrap();
     fs::rename(env.path("unmounted"), env.path("near")).unwrap();
     settles(&env, "1+a");
+}
+
+/// The same of the next run there.
+#[test]
+fn a_run_beside_entries_that_are_away_leaves_them_on_the_list() {
+    let env = environment!();
+    run_without_store(&env);
+    store_is_back(&env);
+    let compiled = env.path("base/project/neuron");
+    fs::rename(&compiled, env.path("unmounted")).unwrap();
+    fs::create_dir(&compiled).unwrap();
+    for _ in 0..2 {
+        let night = env.store(["run", "--project", "llama", "--base", "base", "--", "true"]);
+        assert_eq!(night.code, Some(0), "{night}");
+        let gone = pending(&env, &[]);
+        assert_eq!(gone.code, Some(6), "{gone}");
+    }
+    fs::remove_dir_all(&compiled).unwrap();
+    fs::rename(env.path("unmounted"), &compiled).unwrap();
+    assert_eq!(pending(&env, &[]).code, Some(0));
+    is_empty(&env);
 }
 
 /// A mistake does not go away by waiting.

@@ -323,6 +323,7 @@ impl One {
                 // It may come back with the cache that it is in.
                 left.set_aside();
             }
+            unpushed.iter().for_each(Unpushed::set_aside_away);
             unpushed.iter().for_each(Unpushed::write);
             self.unpushed = RefCell::new(unpushed);
         }

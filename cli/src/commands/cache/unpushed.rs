@@ -48,6 +48,16 @@ impl Unpushed {
         noted.written()
     }
 
+    /// Keeps what is on the list beside the entry that is about to be written, if it is of a directory that is away and has
+    /// something to push: it may come back.
+    pub(super) fn set_aside_away(&self) {
+        let left = self.written();
+        let is_left = |left: &Pending| left.compiles().is_some_and(|of| is_away(left, of));
+        if let Some(left) = left.filter(is_left) {
+            left.set_aside();
+        }
+    }
+
     /// Notes which directory is there now, and writes the entry.
     pub(super) fn write_again(&mut self) {
         self.0 = self.0.take().map(Pending::of_what_is_there);
@@ -106,8 +116,14 @@ impl Unpushed {
             Err(error) => may_be_later(error, noted.directory(), context),
         };
         let entries = complete(noted.directory(), profile);
-        let noted = self.0.insert(noted.with_entries(entries));
-        let is_noted = (is_left && entries > 0 || is_exchanged) && noted.write().is_ok();
+        let is_left = is_left && entries > 0;
+        let noted = noted.with_entries(entries);
+        let noted = self.0.insert(match is_left && !is_exchanged {
+            // The command may have made it.
+            true => noted.of_what_is_there(),
+            false => noted,
+        });
+        let is_noted = (is_left || is_exchanged) && noted.write().is_ok();
         if !is_noted {
             noted.remove();
         }
@@ -175,6 +191,7 @@ pub(super) fn push_noted(
     let held = Held::open(root)?;
     let known = (context.known_id(), context);
     let mut noted = (!how.dry_run).then(|| Unpushed::new((root, target), profile, how, known));
+    noted.iter().for_each(Unpushed::set_aside_away);
     noted.iter_mut().for_each(Unpushed::write_again);
     let done = push::pushed((root, &held, target), profile, how, context);
     let report = match noted {

@@ -36,13 +36,16 @@ impl Pending {
         }
     }
 
-    /// Holds the directory of a push, if it is that one.
+    /// Holds the directory of a push, if it is that one. If an entry was set aside, no other one than the noted is.
     ///
     /// # Errors
     /// Conflict, if it is not.
     pub(crate) fn hold_pushed(&self) -> Result<Held> {
         let held = Held::open(&self.path).map_err(|_| self.other())?;
-        let may_be = |place: Place| place.is(&held) || place.may_be_own_as(&held, &self.path);
+        let may_be = |place: Place| {
+            let may_be_other = !self.is_aside() || place.is_to_come();
+            place.is(&held) || may_be_other && place.may_be_own_as(&held, &self.path)
+        };
         match self.place.is_none_or(may_be) {
             true => Ok(held),
             false => Err(self.other()),
