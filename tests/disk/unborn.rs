@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use support::{Finished, TestEnvironment, environment};
 
@@ -11,20 +11,42 @@ use crate::mounts::Mount;
 
 const REF: &str = "project/night/cache";
 
-fn run(env: &TestEnvironment, base: &Path, script: &str) -> Finished {
-    let script = format!("cd $STORE_PROJECT_CACHE_DIR; {script}");
-    let base = base.to_str().unwrap();
-    env.store([
-        "run",
-        "--project",
-        "night",
-        "--base",
-        base,
-        "--",
-        "/bin/sh",
-        "-c",
-        &script,
-    ])
+/// A cache of nightly runs, on a file system of its own.
+struct Nights {
+    mount: Mount,
+    env: TestEnvironment,
+    /// The directory of the cache.
+    place: PathBuf,
+}
+
+impl Nights {
+    /// On ext4, made with these options.
+    fn on(options: &[&str]) -> Self {
+        let mount = Mount::ext4(64, options, "defaults");
+        Self {
+            place: mount.path().join("base/project"),
+            mount,
+            env: environment!(),
+        }
+    }
+
+    fn run(&self, script: &str) -> Finished {
+        let script = format!("cd $STORE_PROJECT_CACHE_DIR; {script}");
+        let base = self.mount.path().join("base");
+        let words = [
+            "run",
+            "--project",
+            "night",
+            "--base",
+            base.to_str().unwrap(),
+        ];
+        let command = ["--", "/bin/sh", "-c", &script];
+        self.env.store([&words[..], &command].concat())
+    }
+
+    fn newest(&self) -> String {
+        newest(&self.env)
+    }
 }
 
 fn newest(env: &TestEnvironment) -> String {
@@ -69,103 +91,97 @@ fn set(dir: &Path, attributes: &Attributes) {
 
 #[test]
 fn a_directory_with_the_number_of_another_one_is_not_taken_for_it() {
-    let mount = Mount::ext4(64, &["-I", "128"], "defaults");
-    let env = environment!();
-    let base = mount.path().join("base");
-    let place = base.join("project");
+    let nights = Nights::on(&["-I", "128"]);
     // The first night the cache begins empty, so that no pool made it.
-    assert_eq!(run(&env, &base, "echo 1 > f1").code, Some(0));
-    remake(&place);
-    let night = run(&env, &base, "echo 2 > f2");
+    assert_eq!(nights.run("echo 1 > f1").code, Some(0));
+    remake(&nights.place);
+    let night = nights.run("echo 2 > f2");
     assert_eq!(night.code, Some(0), "{night}");
-    assert_eq!(newest(&env), "f1\nf2\n", "{night}");
+    assert_eq!(nights.newest(), "f1\nf2\n", "{night}");
 
     // The same while the list has it.
-    let killed = run(&env, &base, "echo 3 > f3; kill -9 $PPID");
+    let killed = nights.run("echo 3 > f3; kill -9 $PPID");
     assert_ne!(killed.code, Some(0), "{killed}");
-    remake(&place);
-    fs::write(place.join("foreign"), "").unwrap();
-    let pending = env.store(["save", "--pending"]);
+    remake(&nights.place);
+    fs::write(nights.place.join("foreign"), "").unwrap();
+    let pending = nights.env.store(["save", "--pending"]);
     assert_eq!(pending.code, Some(6), "{pending}");
-    assert_eq!(newest(&env), "f1\nf2\n", "{pending}");
+    assert_eq!(nights.newest(), "f1\nf2\n", "{pending}");
 }
 
 /// Another user can read the attributes, and give them to a directory of their own.
 #[test]
 fn a_directory_of_another_user_with_the_same_attributes_is_not_taken_for_it() {
-    let mount = Mount::ext4(64, &["-I", "128"], "defaults");
-    let env = environment!();
-    let base = mount.path().join("base");
-    let place = base.join("project");
+    let nights = Nights::on(&["-I", "128"]);
     for is_killed in [false, true] {
         let end = if is_killed { "kill -9 $PPID" } else { "true" };
-        run(&env, &base, &format!("echo 1 > f1; {end}"));
-        let attributes = attributes(&place);
-        remake(&place);
-        set(&place, &attributes);
-        fs::write(place.join("evil"), "").unwrap();
-        chown(&place, Some(1001), None).unwrap();
-        let pending = env.store(["save", "--pending"]);
+        nights.run(&format!("echo 1 > f1; {end}"));
+        let attributes = attributes(&nights.place);
+        remake(&nights.place);
+        set(&nights.place, &attributes);
+        fs::write(nights.place.join("evil"), "").unwrap();
+        chown(&nights.place, Some(1001), None).unwrap();
+        let pending = nights.env.store(["save", "--pending"]);
         assert_eq!(
             pending.code,
             Some(if is_killed { 6 } else { 0 }),
             "{pending}"
         );
-        let refused = run(&env, &base, "true");
+        let refused = nights.run("true");
         assert_eq!(refused.code, Some(5), "{refused}");
-        assert_eq!(newest(&env), "f1\n");
-        fs::remove_dir_all(&place).unwrap();
+        assert_eq!(nights.newest(), "f1\n");
+        fs::remove_dir_all(&nights.place).unwrap();
     }
 }
 
 /// A backup with its attributes may get the number that it had when it was made.
 #[test]
 fn a_backup_that_was_brought_back_is_not_taken_for_what_was_saved() {
-    let mount = Mount::ext4(64, &["-I", "128"], "defaults");
-    let env = environment!();
-    let base = mount.path().join("base");
-    let place = base.join("project");
+    let nights = Nights::on(&["-I", "128"]);
     for is_by_hand in [false, true] {
-        let ended = run(&env, &base, "echo 1 > f1");
+        let ended = nights.run("echo 1 > f1");
         assert_eq!(ended.code, Some(0), "{ended}");
-        let backup = attributes(&place);
-        let ended = run(&env, &base, "echo 2 > f2");
+        let backup = attributes(&nights.place);
+        let ended = nights.run("echo 2 > f2");
         assert_eq!(ended.code, Some(0), "{ended}");
-        remake(&place);
-        set(&place, &backup);
-        fs::write(place.join("f1"), "1\n").unwrap();
-        fs::write(place.join("f3"), "3\n").unwrap();
+        remake(&nights.place);
+        set(&nights.place, &backup);
+        fs::write(nights.place.join("f1"), "1\n").unwrap();
+        fs::write(nights.place.join("f3"), "3\n").unwrap();
         let refused = match is_by_hand {
-            false => run(&env, &base, "true"),
-            true => env.store(["save", place.to_str().unwrap(), REF]),
+            false => nights.run("true"),
+            true => nights
+                .env
+                .store(["save", nights.place.to_str().unwrap(), REF]),
         };
         assert_eq!(refused.code, Some(5), "{refused}");
-        assert_eq!(newest(&env), "f1\nf2\n", "{refused}");
-        env.ok(["save", place.to_str().unwrap(), REF, "--base", "0"]);
+        assert_eq!(nights.newest(), "f1\nf2\n", "{refused}");
+        nights
+            .env
+            .ok(["save", nights.place.to_str().unwrap(), REF, "--base", "0"]);
         // Nothing that was noted before counts again.
-        let night = run(&env, &base, "true");
+        let night = nights.run("true");
         assert_eq!(night.code, Some(0), "{night}");
-        assert_eq!(newest(&env), "f1\nf2\nf3\n", "{night}");
-        env.ok(["rm", REF]);
-        fs::remove_dir_all(&place).unwrap();
+        assert_eq!(nights.newest(), "f1\nf2\nf3\n", "{night}");
+        nights.env.ok(["rm", REF]);
+        fs::remove_dir_all(&nights.place).unwrap();
     }
 }
 
 /// A file system that was set back has the same directories, with the same times of birth.
 #[test]
 fn a_directory_from_before_its_save_is_not_taken_for_what_was_saved() {
-    let mount = Mount::ext4(64, &[], "defaults");
-    let env = environment!();
-    let base = mount.path().join("base");
-    fs::create_dir_all(base.join("project")).unwrap();
-    mount.keep_copy();
-    assert_eq!(run(&env, &base, "echo 1 > f1").code, Some(0));
-    mount.set_back();
-    fs::write(base.join("project/x"), "").unwrap();
-    let place = base.join("project");
-    let refused = env.store(["save", place.to_str().unwrap(), REF]);
+    let nights = Nights::on(&[]);
+    fs::create_dir_all(&nights.place).unwrap();
+    nights.mount.keep_copy();
+    assert_eq!(nights.run("echo 1 > f1").code, Some(0));
+    nights.mount.set_back();
+    fs::write(nights.place.join("x"), "").unwrap();
+    let refused = nights
+        .env
+        .store(["save", nights.place.to_str().unwrap(), REF]);
     assert_eq!(refused.code, Some(5), "{refused}");
-    assert_eq!(newest(&env), "f1\n");
+    assert_eq!(nights.newest(), "f1\n");
 }
 
 /// The same of one that no run ever prepared.
@@ -303,66 +319,64 @@ fn an_earlier_note_does_not_count_for_what_was_saved_since() {
 /// `cp -a other/. cache/` does this, and `tar --xattrs`.
 #[test]
 fn a_directory_with_the_attributes_of_another_one_is_still_the_same() {
-    let mount = Mount::ext4(64, &[], "defaults");
-    let env = environment!();
-    let at = |name: &str| mount.path().join(name);
-    let save = |dir: &Path, target: &str| env.store(["save", dir.to_str().unwrap(), target]);
+    let nights = Nights::on(&[]);
+    let at = |name: &str| nights.mount.path().join(name);
+    let save = |dir: &Path, target: &str| nights.env.store(["save", dir.to_str().unwrap(), target]);
     // One that was saved by hand, and one that a pool made.
     fs::create_dir(at("saved")).unwrap();
     fs::write(at("saved/other"), "").unwrap();
     let other = "project/other/data";
     assert_eq!(save(&at("saved"), other).code, Some(0));
     let made = at("made");
-    env.ok(["materialize", other, made.to_str().unwrap()]);
+    nights
+        .env
+        .ok(["materialize", other, made.to_str().unwrap()]);
     fs::write(at("made/more"), "").unwrap();
     assert_eq!(save(&made, other).code, Some(0));
     let (saved, made) = (attributes(&at("saved")), attributes(&made));
     assert_eq!((saved.len(), made.len()), (1, 3));
 
     // A cache that begins empty, one that a run was given, and one that is saved by hand.
-    let (base, hand) = (at("base"), at("hand"));
+    let hand = at("hand");
     fs::create_dir(&hand).unwrap();
     for (count, copied) in [&saved, &made, &saved, &made].into_iter().enumerate() {
-        let killed = run(&env, &base, &format!("echo > f{count}; kill -9 $PPID"));
+        let killed = nights.run(&format!("echo > f{count}; kill -9 $PPID"));
         assert_ne!(killed.code, Some(0), "{killed}");
-        set(&base.join("project"), copied);
+        set(&nights.place, copied);
         if count % 2 == 0 {
-            let pending = env.store(["save", "--pending"]);
+            let pending = nights.env.store(["save", "--pending"]);
             assert_eq!(pending.code, Some(0), "{pending}");
         }
-        let night = run(&env, &base, "true");
+        let night = nights.run("true");
         assert_eq!(night.code, Some(0), "{night}");
         let files: Vec<_> = (0..=count).map(|count| format!("f{count}\n")).collect();
-        assert_eq!(newest(&env), files.concat(), "{night}");
+        assert_eq!(nights.newest(), files.concat(), "{night}");
 
         fs::write(hand.join(format!("f{count}")), "").unwrap();
         set(&hand, copied);
         let by_hand = save(&hand, "project/hand/data");
         assert_eq!(by_hand.code, Some(0), "{by_hand}");
-        assert_eq!(env.ok(["ls", "project/hand/data"]), files.concat());
+        assert_eq!(nights.env.ok(["ls", "project/hand/data"]), files.concat());
     }
 }
 
 /// Without attributes, an empty directory may be a new one.
 #[test]
 fn an_empty_directory_without_attributes_is_no_deletion() {
-    let mount = Mount::ext4(64, &["-I", "128"], "defaults");
-    let env = environment!();
-    let base = mount.path().join("base");
-    let place = base.join("project");
-    fs::create_dir_all(&place).unwrap();
+    let nights = Nights::on(&["-I", "128"]);
+    fs::create_dir_all(&nights.place).unwrap();
     // There is room for no other one.
     for name in ["user.one", "user.two"] {
         let set = |len: &usize| {
             let flags = rustix::fs::XattrFlags::empty();
-            rustix::fs::setxattr(&place, name, &vec![1; *len], flags).is_ok()
+            rustix::fs::setxattr(&nights.place, name, &vec![1; *len], flags).is_ok()
         };
         (1..1000).rev().find(set);
     }
-    assert_eq!(run(&env, &base, "echo 1 > f1").code, Some(0));
-    assert_eq!(run(&env, &base, "echo 2 > f2").code, Some(0));
-    remake(&place);
-    let night = run(&env, &base, "echo 3 > f3");
+    assert_eq!(nights.run("echo 1 > f1").code, Some(0));
+    assert_eq!(nights.run("echo 2 > f2").code, Some(0));
+    remake(&nights.place);
+    let night = nights.run("echo 3 > f3");
     assert_eq!(night.code, Some(0), "{night}");
-    assert_eq!(newest(&env), "f1\nf2\nf3\n", "{night}");
+    assert_eq!(nights.newest(), "f1\nf2\nf3\n", "{night}");
 }

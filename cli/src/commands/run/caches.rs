@@ -10,7 +10,7 @@ use store::{
     Unwatched, materialize_from,
 };
 
-use super::advice::{not_made, not_started};
+use super::advice::{not_made, not_started, other_base};
 use super::kept;
 use super::lies::{inode_of_tree, is_empty, is_of_no_version, is_tree};
 use super::moved::Followed;
@@ -303,22 +303,19 @@ impl Cache {
             return Ok(());
         }
         let (dir, name) = (self.dir.display(), &self.name);
-        Err(match holds.first() {
-            Some(other) => Error::conflict(format!("{dir}: holds {other}, and {name} is asked for"))
-                .hint(format!(
-                    "the command was not started: name another directory with --base, one for each user and job; if what is \
-                     there is to be in {name}: {}",
-                    names::save_by_hand(&self.dir, name.as_str(), None)
-                )),
-            None => Error::conflict(format!(
-                "{dir}: is not empty, and no run of yours here made it for {name}"
-            ))
-            .hint(format!(
-                "the command was not started: name another directory with --base, one for each user and job, or look at \
-                 what is there and save it first: {}",
-                names::save_by_hand(&self.dir, name.as_str(), None)
-            )),
-        })
+        let (told, when) = match holds.first() {
+            Some(other) => (
+                format!("holds {other}, and {name} is asked for"),
+                format!("; if what is there is to be in {name}"),
+            ),
+            None => (
+                format!("is not empty, and no run of yours here made it for {name}"),
+                ", or look at what is there and save it first".to_owned(),
+            ),
+        };
+        let by_hand = names::save_by_hand(&self.dir, name.as_str(), None);
+        let hint = other_base(format_args!(", one for each user and job{when}: {by_hand}"));
+        Err(Error::conflict(format!("{dir}: {told}")).hint(hint))
     }
 
     /// The refs that the directory was made from, saved to or is to be saved to, as far as this host knows.

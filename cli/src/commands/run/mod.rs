@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use store::{Error, Reader, RefName, Result, Store};
 
-use self::advice::not_started;
+use self::advice::{not_started, other_base};
 use self::caches::Cache;
 use self::child::{Asked, Signals};
 use self::saver::Saver;
@@ -301,7 +301,7 @@ fn hold(base: &Path) -> Result<File> {
             "{}: another run has its caches there, and has not ended",
             base.display()
         ))
-        .hint("the command was not started: name another directory with --base, one for each job")),
+        .hint(other_base(", one for each job"))),
         _ => Ok(dir),
     }
 }
