@@ -50,7 +50,7 @@ fn what_comes_to_the_place_of_an_unsaved_cache_is_not_saved() {
     for (words, code) in [(vec!["save", "--pending"], 6), (run(&[], "true"), 5)] {
         let refused = env.store(words);
         assert_eq!(refused.code, Some(code), "{refused}");
-        let told = "another directory, or a link to one, is in the place";
+        let told = "another directory, an older copy, or a link to one is in the place";
         let is_named = refused.stderr.contains(told);
         assert!(is_named || code == 5, "{refused}");
     }
@@ -223,7 +223,7 @@ fn the_cache_of_another_project_in_the_place_is_not_saved_to_the_first_one() {
         ]);
         let refused = env.store(["save", "--pending"]);
         assert_eq!(refused.code, Some(6), "{refused}");
-        let told = "another directory, or a link to one";
+        let told = "another directory, an older copy, or a link to one";
         assert!(refused.stderr.contains(told), "{refused}");
         assert_eq!(env.store(["ls", REF]).code, Some(3));
         assert_eq!(newest(&env, "project/u/cache"), ["u=u"]);
@@ -311,7 +311,7 @@ fn compile_caches_of_others_are_not_pushed() {
         std::os::unix::fs::chown(place, Some(65534), None).unwrap();
         let refused = env.store(["save", "--pending"]);
         assert_eq!(refused.code, Some(6), "{refused}");
-        let told = "another directory, or a link to one";
+        let told = "another directory, an older copy, or a link to one";
         assert!(refused.stderr.contains(told), "{refused}");
         // Nor does the next run push it.
         let warned = env.store(run(&[], "true"));

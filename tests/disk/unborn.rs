@@ -250,6 +250,59 @@ fn many_saves_to_another_ref_make_a_directory_no_newer() {
     assert_eq!(newest(&env), "f1\nf2\nhour\n");
 }
 
+/// A directory that several stores, refs and users have notes of: each knows it by its own.
+#[test]
+fn every_note_of_a_directory_holds() {
+    // Blocks of 1 KiB have no room for all of them.
+    let mount = Mount::ext4(64, &["-b", "4096"], "defaults");
+    let env = environment!();
+    let path = mount.path().join("data");
+    let path = path.to_str().unwrap();
+    env.write("source/f0", "0");
+    for store in ["one", "two"] {
+        env.ok(["init", store]);
+        env.ok(["--store", store, "put", "source", REF]);
+    }
+    env.ok(["--store", "one", "materialize", REF, path]);
+    let home = env.path("other");
+    let others: Vec<String> = (0..40)
+        .map(|n| format!("project/night/other-{n}"))
+        .collect();
+    for night in 1..4 {
+        env.write(format!("{path}/f{night}"), night.to_string());
+        for store in ["one", "two"] {
+            // The second store knows it after a first save.
+            let known = match store == "two" && night == 1 {
+                true => &["--base", "1"][..],
+                false => &[],
+            };
+            env.ok([&["--store", store, "save", path, REF], known].concat());
+            for home in [env.path("home"), home.clone()] {
+                let mut command =
+                    env.command(["--store", store, "save", path, "project/night/homes"]);
+                let known = if night == 1 {
+                    &["--base", "0"][..]
+                } else {
+                    &[]
+                };
+                let saved = command.args(known).env("HOME", &home).output().unwrap();
+                let saved = Finished::from(saved);
+                assert_eq!(saved.code, Some(0), "{night} {store} {home:?}: {saved}");
+            }
+        }
+        for other in &others {
+            let known = if night == 1 {
+                &["--base", "0"][..]
+            } else {
+                &[]
+            };
+            env.ok([&["--store", "one", "save", path, other], known].concat());
+        }
+    }
+    let listed = env.ok(["--store", "two", "ls", REF]);
+    assert_eq!(listed, "f0\nf1\nf2\nf3\n");
+}
+
 /// A tree whose pool was not set back with it.
 #[test]
 fn a_tree_from_before_its_save_is_not_taken_for_what_was_saved() {

@@ -215,7 +215,7 @@ impl Pending {
     pub(crate) fn of_held(mut self, held: &Held, given: Option<u64>) -> Self {
         let before = self.written().and_then(|written| written.place);
         let place = Place::of_held(held, &self.path);
-        let place = place.map(|place| place.noted(held, &self.file, before));
+        let place = place.map(|place| place.noted(held, before));
         self.place = place.or_else(|| Place::of(&self.path));
         self.given = given;
         self
@@ -377,6 +377,14 @@ impl Pending {
         });
         if !is_kept {
             drop(std::fs::remove_file(&self.file));
+        }
+    }
+
+    /// Removes the save at the end of the job that put it on the list. While that goes on, it keeps the save there.
+    pub(crate) fn end(&self) {
+        self.remove();
+        if let Some(place) = self.place {
+            place.end_note(&self.path);
         }
     }
 

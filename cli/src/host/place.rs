@@ -116,15 +116,21 @@ impl Place {
         })
     }
 
-    /// The same for the note at the path `note`, which said `before`. The directory gets the time of the note, if its file
-    /// system has attributes.
+    /// The same for a note that said `before`. The directory gets the time of the note, if its file system has attributes.
     #[must_use]
-    pub(crate) fn noted(self, held: &Held, note: &Path, before: Option<Self>) -> Self {
+    pub(crate) fn noted(self, held: &Held, before: Option<Self>) -> Self {
         let before = before.and_then(|before| before.held);
         let opened = File::open(held.link()).ok();
         Self {
-            held: opened.and_then(|dir| store::note_now(dir, note, before.as_slice())),
+            held: opened.and_then(|dir| store::note_now(dir, before.as_slice())),
             ..self
+        }
+    }
+
+    /// The note is gone: the directory holds its time no longer, if it is still at `path`.
+    pub(crate) fn end_note(&self, path: &Path) {
+        if let Some(noted) = self.held {
+            store::end_note(path, noted);
         }
     }
 
@@ -268,7 +274,7 @@ fn user() -> u32 {
 /// The error of a path that leads to another directory than before.
 pub(super) fn other(path: &Path) -> Error {
     Error::conflict(format!(
-        "{}: another directory, or a link to one, is in the place of the one that was there",
+        "{}: another directory, an older copy, or a link to one is in the place of the one that was there",
         path.display()
     ))
 }

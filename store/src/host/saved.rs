@@ -202,7 +202,7 @@ impl<'p> Notes<'p> {
         let before = ends.filter_map(|end| self.read_file(end)??.noted);
         let before: Vec<i64> = before.collect();
         let root = self.root.as_os_str().as_bytes();
-        let noted = note_at(CWD, root, &self.place(), &before);
+        let noted = note_at(CWD, root, &before);
         self.inode()?;
         let found = Inode::of_noted(CWD, root, noted);
         let found = found.map_err(|errno| Error::io("look at", &self.root, errno.into()))?;
@@ -212,14 +212,8 @@ impl<'p> Notes<'p> {
     /// Ends the times of earlier notes.
     fn settle(&self, note: &Note) {
         if let Some(noted) = note.noted {
-            settle_note(&self.root, &self.place(), noted);
+            settle_note(&self.root, noted);
         }
-    }
-
-    /// What tells these notes from others.
-    fn place(&self) -> PathBuf {
-        let dir = self.pool.map(Pool::path).or(self.cache.as_deref());
-        dir.unwrap_or(Path::new("")).join(&self.name)
     }
 
     /// The notes of the same directory for one ref: it may be saved to several.

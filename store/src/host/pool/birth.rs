@@ -1,8 +1,7 @@
 //! Which file or directory something is noted of, whatever comes to its path.
 //!
 //! Numbers of inodes are used again, so the time of birth tells two apart. A directory also gets an attribute when something
-//! is noted of it: when that was for the first time, and for each note that holds, which one it is and its time. Where a file
-//! system has no times of birth (ext3, ext4 with inodes of 128 bytes), the first time and the owner stand for that.
+//! is noted of it: when that was for the first time, and the time of each note that holds. Where a file system has no times of birth (ext3, ext4 with inodes of 128 bytes), the first time and the owner stand for that.
 //! Everywhere, the time of a note tells the directory from one in an older copy of its whole file system, which has an
 //! earlier time for that note, or none. The attribute begins with the number of the inode, since programs copy attributes
 //! from one directory to another (`cp -a`). Without attributes, only the number of the inode and the owner are left, and an
@@ -17,14 +16,14 @@ use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, StatxFlags, XattrF
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::host::{disk, trust};
+use crate::host::disk;
 
 /// The attribute with the times.
 const ATTRIBUTE: &str = "user.store.born";
 /// How many times it has at most. An earlier one is forgotten: what was noted then does not hold any more.
-const NOTES_MOST: usize = 24;
+const NOTES_MOST: usize = 64;
 /// Longer than its text.
-const BYTES_MAX: usize = 1024;
+const BYTES_MAX: usize = 4096;
 /// No time is as late as this, in the year 2116. So a later one can always be told.
 const TIME_MAX: i64 = 1 << 62;
 /// The time of a note is later than the clock says, by less than this and by chance: so two copies of a directory never get
@@ -55,7 +54,7 @@ struct Times {
     notes: Vec<Noted>,
 }
 
-/// The time of one note, and which one it is.
+/// One time of a note. All times of a note have the same random number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Noted {
     note: u32,
@@ -78,11 +77,9 @@ impl Inode {
         Ok(Self { noted, ..found })
     }
 
-    /// The same of a directory that gets the mark of `path`, which may have one already. Without a time of birth, that is
-    /// noted in it.
+    /// The same of a directory that gets a mark, in the place of `before`. Without a time of birth, that is noted in it.
     pub(crate) fn of_marked(
         (dir, name): (impl AsFd, &[u8]),
-        path: &Path,
         before: Option<Self>,
     ) -> rustix::io::Result<Self> {
         let (found, has_birth) = Self::look(dir.as_fd(), name)?;
@@ -90,7 +87,7 @@ impl Inode {
             return Ok(found);
         }
         let before = before.and_then(|before| before.noted);
-        let noted = note_at(&dir, name, path, before.as_slice());
+        let noted = note_at(&dir, name, before.as_slice());
         Self::of_noted(dir, name, noted)
     }
 
@@ -184,7 +181,8 @@ impl Said {
 
 impl Noted {
     fn parse(text: &str) -> Option<Self> {
-        let (note, noted) = text.split_once(':')?;
+        // Builds from before 2026-11-29 wrote times alone.
+        let (note, noted) = text.split_once(':').unwrap_or(("0", text));
         Some(Self {
             note: u32::from_str_radix(note, 16).ok()?,
             time: time(noted)?,
@@ -201,23 +199,28 @@ impl Times {
         self.notes.iter().any(|note| note.time == noted)
     }
 
-    /// Lets the note have the time `now`, or a later one, beside those `before`, and returns it.
-    fn add(&mut self, note: u32, before: &[i64], now: i64) -> Option<i64> {
+    /// Adds the time of a note, which is `now` or later, and returns it. Of the times that the same note had, only those
+    /// `before` stay. Returns none if no later time can be told.
+    fn add(&mut self, before: &[i64], now: i64) -> Option<i64> {
+        let own = self.notes.iter().find(|noted| before.contains(&noted.time));
+        let note = match own {
+            Some(own) => own.note,
+            None => getrandom::u32().ok()?,
+        };
         // A clock may have been set back.
         let last = self.notes.last().map_or(0, |last| last.time);
         let chance = getrandom::u32().ok()? % CHANCE_NANOS;
         let time = now
             .max(last.checked_add(1)?)
             .checked_add(i64::from(chance))?;
-        // A host that has another name now has its notes from before.
-        let own = self.notes.iter_mut();
-        own.filter(|noted| before.contains(&noted.time))
-            .for_each(|noted| noted.note = note);
+        if time >= TIME_MAX {
+            return None;
+        }
         self.keep(note, before);
         self.notes.push(Noted { note, time });
         let forgotten = self.notes.len().saturating_sub(NOTES_MOST);
         self.notes.drain(..forgotten);
-        (time < TIME_MAX).then_some(time)
+        Some(time)
     }
 
     /// Lets the note have none but these times.
@@ -245,10 +248,10 @@ impl Times {
     }
 }
 
-/// Writes down in the open directory that it has a note, which is at the path `note`, and makes that durable. Returns the time
-/// of the note, in nanoseconds since 1970; none if the directory cannot have attributes. Of the times that the same note had,
-/// only those `before` still hold; [`settle_note`] ends these as well, once the note is there.
-pub fn note_now(dir: impl AsFd, note: &Path, before: &[i64]) -> Option<i64> {
+/// Writes down in the open directory that it has a note, and makes that durable. Returns the time of the note, in nanoseconds
+/// since 1970; none if the directory cannot have attributes. `before` are the times of the same note that still hold, until
+/// it is written anew.
+pub fn note_now(dir: impl AsFd, before: &[i64]) -> Option<i64> {
     let dir = dir.as_fd();
     let _alone = alone(dir);
     let now = now()?;
@@ -256,7 +259,11 @@ pub fn note_now(dir: impl AsFd, note: &Path, before: &[i64]) -> Option<i64> {
         first: now,
         notes: Vec::new(),
     });
-    let noted = times.add(named(note), before, now)?;
+    let noted = times.add(before, now).or_else(|| {
+        // Somebody wrote a time from which no later one can be told. Then no note holds any more.
+        times.notes.clear();
+        times.add(&[], now)
+    })?;
     times.write(dir).ok()?;
     // After a power cut, the directory must not be older than what is noted.
     fs::fsync(dir).ok()?;
@@ -264,33 +271,37 @@ pub fn note_now(dir: impl AsFd, note: &Path, before: &[i64]) -> Option<i64> {
 }
 
 /// The same of the directory `name`.
-pub(crate) fn note_at(dir: impl AsFd, name: &[u8], note: &Path, before: &[i64]) -> Option<i64> {
-    open(dir.as_fd(), name).and_then(|dir| note_now(dir, note, before))
+pub(crate) fn note_at(dir: impl AsFd, name: &[u8], before: &[i64]) -> Option<i64> {
+    open(dir.as_fd(), name).and_then(|dir| note_now(dir, before))
 }
 
-/// Lets the note that is at the path `note`, about the directory at `path`, have no other time than `noted`: so a copy of the
-/// note from before is known for what it is. If this is lost, such a copy counts.
-pub(crate) fn settle_note(path: &Path, note: &Path, noted: i64) {
-    let Some(dir) = open_at(path) else { return };
-    let _alone = alone(dir.as_fd());
-    if let Some(mut times) = Said::by(dir.as_fd()).times()
-        && times.has(noted)
-    {
-        times.keep(named(note), &[noted]);
-        // Nothing is lost by times that stay.
-        let _ = times.write(dir.as_fd());
+/// Lets the note of the directory at `path` that has the time `noted` have no other one: so a copy of the note from before is
+/// known for what it is. If this is lost, such a copy counts.
+pub(crate) fn settle_note(path: &Path, noted: i64) {
+    if let Some(dir) = open_at(path) {
+        end(dir.as_fd(), noted, &[noted]);
     }
 }
 
-/// Which note it is: one of another host or user is another one.
-fn named(note: &Path) -> u32 {
-    let host = rustix::system::uname();
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&trust::user().to_le_bytes());
-    hasher.update(host.nodename().to_bytes_with_nul());
-    hasher.update(note.as_os_str().as_bytes());
-    let [a, b, c, d, ..] = *hasher.finalize().as_bytes();
-    u32::from_le_bytes([a, b, c, d])
+/// Removes what the directory at `path` holds of the note that has the time `noted`, which is gone.
+pub fn end_note(path: &Path, noted: i64) {
+    if let Some(dir) = open_at(path) {
+        end(dir.as_fd(), noted, &[]);
+    }
+}
+
+/// Ends all times but `left` of the note that has the time `noted`.
+fn end(dir: BorrowedFd<'_>, noted: i64, left: &[i64]) {
+    let _alone = alone(dir);
+    let Some(mut times) = Said::by(dir).times() else {
+        return;
+    };
+    let own = times.notes.iter().find(|note| note.time == noted);
+    if let Some(note) = own.map(|own| own.note) {
+        times.keep(note, left);
+        // Nothing is lost by times that stay.
+        let _ = times.write(dir);
+    }
 }
 
 /// Waits until nobody else notes anything of the directory. The lock ends with the value.
@@ -340,10 +351,6 @@ fn open(dir: BorrowedFd<'_>, name: &[u8]) -> Option<OwnedFd> {
 mod tests {
     use super::*;
 
-    fn note(of: &str) -> &Path {
-        Path::new(of)
-    }
-
     #[test]
     fn a_directory_holds_its_notes_and_not_those_of_others() {
         let base = tempfile::tempdir().unwrap();
@@ -354,7 +361,7 @@ mod tests {
         };
         let (one, other) = (open("one"), open("other"));
         assert_eq!(Said::by(one.as_fd()), Said::Nothing);
-        let Some(noted) = note_now(&one, note("a"), &[]) else {
+        let Some(noted) = note_now(&one, &[]) else {
             // This file system has no attributes.
             return;
         };
@@ -367,7 +374,7 @@ mod tests {
             fs::fsetxattr(dir, ATTRIBUTE, text, XattrFlags::empty()).unwrap();
         };
         let before = copy();
-        let second = note_now(&one, note("b"), &[]).unwrap();
+        let second = note_now(&one, &[]).unwrap();
         assert!(second > noted);
         let times = Said::by(one.as_fd()).times().unwrap();
         assert!(times.first <= noted && times.notes.len() == 2);
@@ -379,54 +386,53 @@ mod tests {
         // A program copies the attributes to another directory.
         set(&other, &copy());
         assert_eq!(holds_note(&other, noted), None);
-        assert!(note_now(&other, note("a"), &[]).is_some());
+        assert!(note_now(&other, &[]).is_some());
 
         // An older copy lacks what was noted since, whatever is noted of it.
         set(&one, &before);
-        for number in 0..NOTES_MOST - 1 {
-            note_now(&one, &base.path().join(number.to_string()), &[]).unwrap();
+        for _ in 0..NOTES_MOST - 1 {
+            note_now(&one, &[]).unwrap();
         }
         assert_eq!(holds_note(&one, noted), Some(true));
         assert_eq!(holds_note(&one, second), Some(false));
         // The earliest of too many is forgotten.
-        note_now(&one, note("c"), &[]).unwrap();
+        note_now(&one, &[]).unwrap();
         assert_eq!(holds_note(&one, noted), Some(false));
-        assert_eq!(
-            Said::by(one.as_fd()).times().unwrap().notes.len(),
-            NOTES_MOST
-        );
-        // A time from which no later one can be told.
-        let text = format!("{} 5 7:{}", fs::fstat(&one).unwrap().st_ino, i64::MAX);
-        set(&one, text.as_bytes());
+        let times = Said::by(one.as_fd()).times().unwrap();
+        assert_eq!(times.notes.len(), NOTES_MOST);
+        // A time that nothing has, and one from which no later one can be told.
+        let number = fs::fstat(&one).unwrap().st_ino;
+        set(&one, format!("{number} 5 7:{}", i64::MAX).as_bytes());
         assert_eq!(Said::by(one.as_fd()), Said::Nothing);
-        assert!(note_now(&one, note("a"), &[]).is_some());
+        let last = TIME_MAX - 1;
+        set(&one, format!("{number} 5 6:{noted} 7:{last}").as_bytes());
+        let now = note_now(&one, &[noted]).unwrap();
+        let hold = [noted, last, now].map(|noted| holds_note(&one, noted).unwrap());
+        assert_eq!(hold, [false, false, true]);
     }
 
     #[test]
     fn a_note_has_its_newest_time_and_that_before_until_it_is_written() {
         let base = tempfile::tempdir().unwrap();
         let dir = open_at(base.path()).unwrap();
-        let Some(first) = note_now(&dir, note("a"), &[]) else {
+        let Some(first) = note_now(&dir, &[]) else {
             return;
         };
-        let other = note_now(&dir, note("b"), &[]).unwrap();
+        let other = note_now(&dir, &[]).unwrap();
         // Programs that were killed before their note was there.
         for _ in 0..NOTES_MOST {
-            note_now(&dir, note("a"), &[first]).unwrap();
+            note_now(&dir, &[first]).unwrap();
         }
-        let last = note_now(&dir, note("a"), &[first]).unwrap();
+        let last = note_now(&dir, &[first]).unwrap();
         let hold = || [first, last, other].map(|noted| holds_note(&dir, noted).unwrap());
         assert_eq!(hold(), [true; 3]);
-        settle_note(base.path(), note("a"), last);
+        settle_note(base.path(), last);
         assert_eq!(hold(), [false, true, true]);
-        // Of a host that had another name.
-        note_now(&dir, note("c"), &[other]).unwrap();
-        assert_eq!(hold(), [false, true, true]);
-        let renewed = note_now(&dir, note("c"), &[]).unwrap();
-        assert_eq!(hold(), [false, true, false]);
+        end_note(base.path(), last);
+        assert_eq!(hold(), [false, false, true]);
         // A clock that is set back.
         let mut times = Said::by(dir.as_fd()).times().unwrap();
-        assert!(times.add(1, &[], 0).unwrap() > renewed);
+        assert!(times.add(&[], 0).unwrap() > other);
     }
 
     #[test]
@@ -437,7 +443,7 @@ mod tests {
         };
         let [one, other] = [(); 2].map(|()| {
             let mut times = times.clone();
-            (0..4).map(|_| times.add(1, &[], 50)).collect::<Vec<_>>()
+            (0..4).map(|_| times.add(&[], 50)).collect::<Vec<_>>()
         });
         assert_ne!(one, other);
     }

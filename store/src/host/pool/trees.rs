@@ -101,7 +101,7 @@ impl Mark {
         built: (BorrowedFd<'_>, &[u8]),
         before: Option<&Self>,
     ) -> Result<Self> {
-        let inode = Inode::of_marked(built, path, before.map(|before| before.inode))
+        let inode = Inode::of_marked(built, before.map(|before| before.inode))
             .map_err(|errno| disk::failed("look at", path, errno))?;
         Ok(Self {
             path: path.into(),
