@@ -1,11 +1,12 @@
 //! Which file or directory something is noted of, whatever comes to its path.
 //!
-//! Numbers of inodes are used again, so the time of birth tells two apart. A directory also gets an attribute when something
-//! is noted of it: when that was for the first time, and the time of each note that holds. Where a file system has no times of birth (ext3, ext4 with inodes of 128 bytes), the first time and the owner stand for that.
-//! Everywhere, the time of a note tells the directory from one in an older copy of its whole file system, which has an
-//! earlier time for that note, or none. The attribute begins with the number of the inode, since programs copy attributes
-//! from one directory to another (`cp -a`). Without attributes, only the number of the inode and the owner are left, and an
-//! empty directory may be a new one.
+//! Numbers of inodes are used again, so the time of birth tells two apart. A directory also gets an attribute when
+//! something is noted of it: when that was for the first time, and the time of each note that holds. Where a file system
+//! has no times of birth (ext3, ext4 with inodes of 128 bytes), the first time and the owner stand for that. Everywhere,
+//! the time of a note tells the directory from one in an older copy of its whole file system, which has an earlier time
+//! for that note, or none. The attribute begins with the number of the inode, since programs copy attributes from one
+//! directory to another (`cp -a`). Without attributes, only the number of the inode and the owner are left, and an empty
+//! directory may be a new one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
