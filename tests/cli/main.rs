@@ -59,6 +59,7 @@ mod run_signals;
 mod run_team;
 mod run_terminal;
 mod save;
+mod save_beside;
 mod save_dropped;
 mod save_hashes;
 mod save_kept;

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::format::{Content, RefName, State};
+use crate::format::{Content, RefName, RefSpec, State};
 use crate::host::pool::list::checksum;
 use crate::host::pool::{Inode, Known, Mark, Pool, holds_note_at, note_at, settle_note, stamped};
 use crate::host::{disk, trust};
@@ -72,10 +72,21 @@ pub(crate) struct Note {
 }
 
 /// Tells a materialized tree from its earlier states.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Made {
     pub(crate) record: Option<String>,
     pub(crate) version: u64,
+    /// The ref, with its store. Programs from before 2026-11-29 did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<(StoreId, RefName)>,
+}
+
+impl Eq for Made {}
+
+impl PartialEq for Made {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.record, self.version) == (&other.record, other.version)
+    }
 }
 
 impl Note {
@@ -108,6 +119,18 @@ impl Note {
         self.noted.is_some_and(is_unheld)
     }
 
+    /// Whether it still says what the directory was, which has this mark now. A newer version of the ref that the directory
+    /// was made from is another base for saves to that ref, which `is_own` says, and a change like any other for other saves.
+    pub(crate) fn is_since(&self, mark: Option<&Mark>, is_own: bool) -> bool {
+        let made = mark.map(Made::from);
+        self.made == made
+            || !is_own
+                && match (&self.made, &made) {
+                    (Some(then), Some(now)) => then.source.is_some() && then.source == now.source,
+                    _ => false,
+                }
+    }
+
     fn to_text(&self) -> serde_json::Result<Vec<u8>> {
         serde_json::to_vec(self)
     }
@@ -126,6 +149,11 @@ impl From<&Mark> for Made {
         Self {
             record: mark.record.clone(),
             version: mark.version,
+            source: mark
+                .source
+                .parse::<RefSpec>()
+                .ok()
+                .map(|spec| (mark.store, spec.name)),
         }
     }
 }

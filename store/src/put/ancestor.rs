@@ -59,11 +59,12 @@ pub(super) fn base(
             if last.is_unclear(made.as_ref()) {
                 return Err(unclear(request));
             }
-            let note = last.note.filter(|note| note.made == made);
-            if let Some((_, mark)) = &mark {
+            let marked = mark.as_ref().map(|(_, mark)| mark);
+            let is_own = marked.is_some_and(|mark| is_of(mark, reader.store(), request));
+            let note = (last.note).filter(|note| note.is_since(marked, is_own));
+            if let Some(mark) = marked {
                 check_settled(mark)?;
             }
-            let marked = mark.as_ref().map(|(_, mark)| mark);
             let known = note.as_ref().map(Note::known).or(marked
                 .filter(|mark| is_of(mark, reader.store(), request))
                 .map(Mark::known));
@@ -144,13 +145,13 @@ pub(super) fn known(store: &Store, request: &PutRequest, state: &State) -> Optio
     let root = super::scan::resolved(&request.source).ok()?;
     let marked = marked_of(request, &root);
     let mark = marked.as_ref().map(|(_, mark)| mark);
-    let made = mark.map(Made::from);
+    let is_own = mark.is_some_and(|mark| is_of(mark, store, request));
     let notes = store.notes(marked.as_ref().map(|(pool, _)| *pool), &root);
     let notes = notes.map(|notes| notes.of_meant(request.identity));
     let last = notes.and_then(|notes| notes.last(state, &request.target).ok());
     let note = last
         .and_then(|last| last.note)
-        .filter(|note| note.made == made);
+        .filter(|note| note.is_since(mark, is_own));
     let mark = mark.filter(|mark| is_of(mark, store, request));
     // What a save merged into its version is not in the source.
     let noted = note.map(|note| Known {
