@@ -113,7 +113,7 @@ pub use get::{GetReport, GetRequest, get};
 pub use host::destination::{Precious, Replaced, check_outside};
 pub use host::pool::{
     Damage, EvictReport, MadeTree, Pool, PoolLimits, PoolUsage, PoolVerifyReport, RemoveReport,
-    Steady, end_note, holds_note, note_now,
+    Steady, holds_note, note_now,
 };
 pub use host::steps::{NotYet, Step, StepAge, StepFiles, StepRule, Steps, StepsSeen, Unfinished};
 pub use host::trust::{canonical, make_directories};

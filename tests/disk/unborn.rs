@@ -399,6 +399,8 @@ fn a_directory_with_the_attributes_of_another_one_is_still_the_same() {
         if count % 2 == 0 {
             let pending = nights.env.store(["save", "--pending"]);
             assert_eq!(pending.code, Some(0), "{pending}");
+            let none = nights.env.store(["save", "--pending"]);
+            assert!(none.stderr.contains("nothing is to be saved"), "{none}");
         }
         let night = nights.run("true");
         assert_eq!(night.code, Some(0), "{night}");

@@ -8,7 +8,7 @@ mod in_place;
 
 use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -215,10 +215,24 @@ impl Pending {
     pub(crate) fn of_held(mut self, held: &Held, given: Option<u64>) -> Self {
         let before = self.written().and_then(|written| written.place);
         let place = Place::of_held(held, &self.path);
-        let place = place.map(|place| place.noted(held, before));
+        let place = place.map(|place| place.noted(held, self.number(), before));
         self.place = place.or_else(|| Place::of(&self.path));
         self.given = given;
         self
+    }
+
+    /// The number of this note in the directory, which is always the same: entries come and go. Other state directories have
+    /// other numbers, even those of hosts with the same name and paths.
+    fn number(&self) -> Option<u32> {
+        let dir = self.file.parent()?.metadata().ok()?;
+        let born = dir.created().ok();
+        let key = format!(
+            "{:?} {:?} {:?} {born:?}",
+            self.file.file_name()?,
+            dir.dev(),
+            dir.ino()
+        );
+        u32::from_str_radix(store::ChunkId::of(key.as_bytes()).to_string().get(..8)?, 16).ok()
     }
 
     /// Sets the version that the directory is of, if this host knows nothing of it; 0: of nothing.
@@ -377,14 +391,6 @@ impl Pending {
         });
         if !is_kept {
             drop(std::fs::remove_file(&self.file));
-        }
-    }
-
-    /// Removes the save at the end of the job that put it on the list. While that goes on, it keeps the save there.
-    pub(crate) fn end(&self) {
-        self.remove();
-        if let Some(place) = self.place {
-            place.end_note(&self.path);
         }
     }
 

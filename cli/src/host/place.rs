@@ -116,21 +116,15 @@ impl Place {
         })
     }
 
-    /// The same for a note that said `before`. The directory gets the time of the note, if its file system has attributes.
+    /// The same for the note with this number, which said `before`. The directory gets the time of the note, if its file
+    /// system has attributes.
     #[must_use]
-    pub(crate) fn noted(self, held: &Held, before: Option<Self>) -> Self {
+    pub(crate) fn noted(self, held: &Held, number: Option<u32>, before: Option<Self>) -> Self {
         let before = before.and_then(|before| before.held);
         let opened = File::open(held.link()).ok();
         Self {
-            held: opened.and_then(|dir| store::note_now(dir, before.as_slice())),
+            held: opened.and_then(|dir| store::note_now(dir, number, before.as_slice())),
             ..self
-        }
-    }
-
-    /// The note is gone: the directory holds its time no longer, if it is still at `path`.
-    pub(crate) fn end_note(&self, path: &Path) {
-        if let Some(noted) = self.held {
-            store::end_note(path, noted);
         }
     }
 

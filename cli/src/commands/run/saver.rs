@@ -181,7 +181,7 @@ impl<'s> Saver<'s> {
                 Err(error) => error.kind() == ErrorKind::Partial,
             };
             if let Some(unsaved) = cache.unsaved.as_ref().filter(|_| is_done) {
-                unsaved.end();
+                unsaved.remove();
             }
             let Err(error) = saved else { continue };
             let error = if is_done {
@@ -265,7 +265,7 @@ impl<'s> Saver<'s> {
         }
         let error = error.within(format!("{name}: not saved"));
         if let Some(unsaved) = &cache.unsaved {
-            unsaved.end();
+            unsaved.remove();
         }
         error.hint(format!(
             "the command removed its cache; {name} is as it was, and the next run makes {dir} again"

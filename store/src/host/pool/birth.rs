@@ -21,6 +21,8 @@ use crate::host::disk;
 
 /// The attribute with the times.
 const ATTRIBUTE: &str = "user.store.born";
+/// What stands before the time at which it was found to be a copy.
+const COPIED: &str = "-:";
 /// How many times it has at most. An earlier one is forgotten: what was noted then does not hold any more.
 const NOTES_MOST: usize = 64;
 /// Longer than its text.
@@ -51,11 +53,13 @@ pub(crate) struct Inode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Times {
     first: i64,
+    /// A program had copied the attribute of another directory, which was noticed then: what was noted before is unknown.
+    copied: Option<i64>,
     /// The last ones, in order.
     notes: Vec<Noted>,
 }
 
-/// One time of a note. All times of a note have the same random number.
+/// One time of a note. All times of a note have the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Noted {
     note: u32,
@@ -164,10 +168,17 @@ impl Said {
         let mut parts = text.split(' ');
         let number: u64 = parts.next()?.parse().ok()?;
         let first = parts.next().and_then(time)?;
+        let mut parts = parts.peekable();
+        let copied = parts.next_if(|part| part.starts_with(COPIED));
+        let copied = copied.and_then(|part| time(part.strip_prefix(COPIED)?));
         let notes = parts.map(Noted::parse).collect::<Option<_>>()?;
         let is_own = number == fs::fstat(dir).ok()?.st_ino;
         Some(match is_own {
-            true => Self::Times(Times { first, notes }),
+            true => Self::Times(Times {
+                first,
+                copied,
+                notes,
+            }),
             false => Self::Copied,
         })
     }
@@ -177,6 +188,16 @@ impl Said {
             Self::Times(times) => Some(times),
             Self::Copied | Self::Nothing => None,
         }
+    }
+
+    /// The times to add to, at the time `now`.
+    fn times_from(self, now: i64) -> Times {
+        let copied = (self == Self::Copied).then_some(now);
+        self.times().unwrap_or(Times {
+            first: now,
+            copied,
+            notes: Vec::new(),
+        })
     }
 }
 
@@ -196,16 +217,21 @@ fn time(text: &str) -> Option<i64> {
 }
 
 impl Times {
-    fn has(&self, noted: i64) -> bool {
-        self.notes.iter().any(|note| note.time == noted)
+    /// None, if that is unknown.
+    fn has(&self, noted: i64) -> Option<bool> {
+        match self.notes.iter().any(|note| note.time == noted) {
+            true => Some(true),
+            false if self.copied.is_some_and(|copied| noted < copied) => None,
+            false => Some(false),
+        }
     }
 
     /// Adds the time of a note, which is `now` or later, and returns it. Of the times that the same note had, only those
-    /// `before` stay. Returns none if no later time can be told.
-    fn add(&mut self, before: &[i64], now: i64) -> Option<i64> {
+    /// `before` stay. Without a number, it is that of these, or a random one. Returns none if no later time can be told.
+    fn add(&mut self, number: Option<u32>, before: &[i64], now: i64) -> Option<i64> {
         let own = self.notes.iter().find(|noted| before.contains(&noted.time));
-        let note = match own {
-            Some(own) => own.note,
+        let note = match number.or(own.map(|own| own.note)) {
+            Some(note) => note,
             None => getrandom::u32().ok()?,
         };
         // A clock may have been set back.
@@ -235,6 +261,9 @@ impl Times {
         let number = fs::fstat(dir)?.st_ino;
         loop {
             let mut text = format!("{number} {}", self.first);
+            if let Some(copied) = self.copied {
+                text += &format!(" {COPIED}{copied}");
+            }
             for Noted { note, time } in &self.notes {
                 text += &format!(" {note:x}:{time}");
             }
@@ -251,19 +280,16 @@ impl Times {
 
 /// Writes down in the open directory that it has a note, and makes that durable. Returns the time of the note, in nanoseconds
 /// since 1970; none if the directory cannot have attributes. `before` are the times of the same note that still hold, until
-/// it is written anew.
-pub fn note_now(dir: impl AsFd, before: &[i64]) -> Option<i64> {
+/// it is written anew. If the note is not always there, only its `number` tells that it is the same.
+pub fn note_now(dir: impl AsFd, number: Option<u32>, before: &[i64]) -> Option<i64> {
     let dir = dir.as_fd();
     let _alone = alone(dir);
     let now = now()?;
-    let mut times = Said::by(dir).times().unwrap_or(Times {
-        first: now,
-        notes: Vec::new(),
-    });
-    let noted = times.add(before, now).or_else(|| {
+    let mut times = Said::by(dir).times_from(now);
+    let noted = times.add(number, before, now).or_else(|| {
         // Somebody wrote a time from which no later one can be told. Then no note holds any more.
         times.notes.clear();
-        times.add(&[], now)
+        times.add(number, &[], now)
     })?;
     times.write(dir).ok()?;
     // After a power cut, the directory must not be older than what is noted.
@@ -273,35 +299,22 @@ pub fn note_now(dir: impl AsFd, before: &[i64]) -> Option<i64> {
 
 /// The same of the directory `name`.
 pub(crate) fn note_at(dir: impl AsFd, name: &[u8], before: &[i64]) -> Option<i64> {
-    open(dir.as_fd(), name).and_then(|dir| note_now(dir, before))
+    open(dir.as_fd(), name).and_then(|dir| note_now(dir, None, before))
 }
 
 /// Lets the note of the directory at `path` that has the time `noted` have no other one: so a copy of the note from before is
 /// known for what it is. If this is lost, such a copy counts.
 pub(crate) fn settle_note(path: &Path, noted: i64) {
-    if let Some(dir) = open_at(path) {
-        end(dir.as_fd(), noted, &[noted]);
-    }
-}
-
-/// Removes what the directory at `path` holds of the note that has the time `noted`, which is gone.
-pub fn end_note(path: &Path, noted: i64) {
-    if let Some(dir) = open_at(path) {
-        end(dir.as_fd(), noted, &[]);
-    }
-}
-
-/// Ends all times but `left` of the note that has the time `noted`.
-fn end(dir: BorrowedFd<'_>, noted: i64, left: &[i64]) {
-    let _alone = alone(dir);
-    let Some(mut times) = Said::by(dir).times() else {
+    let Some(dir) = open_at(path) else { return };
+    let _alone = alone(dir.as_fd());
+    let Some(mut times) = Said::by(dir.as_fd()).times() else {
         return;
     };
     let own = times.notes.iter().find(|note| note.time == noted);
     if let Some(note) = own.map(|own| own.note) {
-        times.keep(note, left);
+        times.keep(note, &[noted]);
         // Nothing is lost by times that stay.
-        let _ = times.write(dir);
+        let _ = times.write(dir.as_fd());
     }
 }
 
@@ -324,11 +337,11 @@ fn now() -> Option<i64> {
     i64::try_from(now.as_nanos()).ok()
 }
 
-/// Whether the open directory holds the time that [`note_now`] returned; none if a program copied the attribute of another
-/// directory to it, so that nothing tells. An older copy of it does not hold it.
+/// Whether the open directory holds the time that [`note_now`] returned; none if a program has copied the attribute of another
+/// directory to it since, so that nothing tells. An older copy of it does not hold it.
 pub fn holds_note(dir: impl AsFd, noted: i64) -> Option<bool> {
     match Said::by(dir.as_fd()) {
-        Said::Times(times) => Some(times.has(noted)),
+        Said::Times(times) => times.has(noted),
         Said::Copied => None,
         Said::Nothing => Some(false),
     }
@@ -362,7 +375,7 @@ mod tests {
         };
         let (one, other) = (open("one"), open("other"));
         assert_eq!(Said::by(one.as_fd()), Said::Nothing);
-        let Some(noted) = note_now(&one, &[]) else {
+        let Some(noted) = note_now(&one, None, &[]) else {
             // This file system has no attributes.
             return;
         };
@@ -375,7 +388,7 @@ mod tests {
             fs::fsetxattr(dir, ATTRIBUTE, text, XattrFlags::empty()).unwrap();
         };
         let before = copy();
-        let second = note_now(&one, &[]).unwrap();
+        let second = note_now(&one, None, &[]).unwrap();
         assert!(second > noted);
         let times = Said::by(one.as_fd()).times().unwrap();
         assert!(times.first <= noted && times.notes.len() == 2);
@@ -387,17 +400,20 @@ mod tests {
         // A program copies the attributes to another directory.
         set(&other, &copy());
         assert_eq!(holds_note(&other, noted), None);
-        assert!(note_now(&other, &[]).is_some());
+        // Nothing tells afterwards, either, what had been noted before.
+        let since = note_now(&other, None, &[]).unwrap();
+        let hold = [noted, since, since + 1].map(|noted| holds_note(&other, noted));
+        assert_eq!(hold, [None, Some(true), Some(false)]);
 
         // An older copy lacks what was noted since, whatever is noted of it.
         set(&one, &before);
         for _ in 0..NOTES_MOST - 1 {
-            note_now(&one, &[]).unwrap();
+            note_now(&one, None, &[]).unwrap();
         }
         assert_eq!(holds_note(&one, noted), Some(true));
         assert_eq!(holds_note(&one, second), Some(false));
         // The earliest of too many is forgotten.
-        note_now(&one, &[]).unwrap();
+        note_now(&one, None, &[]).unwrap();
         assert_eq!(holds_note(&one, noted), Some(false));
         let times = Said::by(one.as_fd()).times().unwrap();
         assert_eq!(times.notes.len(), NOTES_MOST);
@@ -407,7 +423,7 @@ mod tests {
         assert_eq!(Said::by(one.as_fd()), Said::Nothing);
         let last = TIME_MAX - 1;
         set(&one, format!("{number} 5 6:{noted} 7:{last}").as_bytes());
-        let now = note_now(&one, &[noted]).unwrap();
+        let now = note_now(&one, None, &[noted]).unwrap();
         let hold = [noted, last, now].map(|noted| holds_note(&one, noted).unwrap());
         assert_eq!(hold, [false, false, true]);
     }
@@ -416,35 +432,39 @@ mod tests {
     fn a_note_has_its_newest_time_and_that_before_until_it_is_written() {
         let base = tempfile::tempdir().unwrap();
         let dir = open_at(base.path()).unwrap();
-        let Some(first) = note_now(&dir, &[]) else {
+        let Some(first) = note_now(&dir, None, &[]) else {
             return;
         };
-        let other = note_now(&dir, &[]).unwrap();
+        let other = note_now(&dir, None, &[]).unwrap();
         // Programs that were killed before their note was there.
         for _ in 0..NOTES_MOST {
-            note_now(&dir, &[first]).unwrap();
+            note_now(&dir, None, &[first]).unwrap();
         }
-        let last = note_now(&dir, &[first]).unwrap();
+        let last = note_now(&dir, None, &[first]).unwrap();
         let hold = || [first, last, other].map(|noted| holds_note(&dir, noted).unwrap());
         assert_eq!(hold(), [true; 3]);
         settle_note(base.path(), last);
         assert_eq!(hold(), [false, true, true]);
-        end_note(base.path(), last);
-        assert_eq!(hold(), [false, false, true]);
+        // One that is not always there, with a number of its own.
+        let [gone, again] = [(); 2].map(|()| note_now(&dir, Some(7), &[]).unwrap());
+        assert_eq!(holds_note(&dir, gone), Some(false));
+        assert_eq!(holds_note(&dir, again), Some(true));
+        assert_eq!(hold(), [false, true, true]);
         // A clock that is set back.
         let mut times = Said::by(dir.as_fd()).times().unwrap();
-        assert!(times.add(&[], 0).unwrap() > other);
+        assert!(times.add(None, &[], 0).unwrap() > other);
     }
 
     #[test]
     fn two_copies_of_a_directory_never_have_the_same_time() {
         let times = Times {
             first: 1,
+            copied: None,
             notes: vec![Noted { note: 1, time: 100 }],
         };
         let [one, other] = [(); 2].map(|()| {
             let mut times = times.clone();
-            (0..4).map(|_| times.add(&[], 50)).collect::<Vec<_>>()
+            (0..4).map(|_| times.add(None, &[], 50)).collect::<Vec<_>>()
         });
         assert_ne!(one, other);
     }

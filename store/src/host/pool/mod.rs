@@ -44,7 +44,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 pub(crate) use self::birth::{Inode, holds_note_at, note_at, settle_note};
-pub use self::birth::{end_note, holds_note, note_now};
+pub use self::birth::{holds_note, note_now};
 pub(crate) use self::claim::{Claim, Claimed};
 pub(crate) use self::draft::Draft;
 pub use self::evict::{EvictReport, PoolUsage};
