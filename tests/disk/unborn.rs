@@ -338,6 +338,44 @@ fn a_tree_from_before_its_save_is_not_taken_for_what_was_saved() {
     }
 }
 
+/// The backup of a tree also has the version that the tree was made from, which is not what it was saved as last.
+#[test]
+fn a_tree_whose_note_does_not_hold_is_not_taken_for_what_it_was_made_from() {
+    let mount = Mount::ext4(64, &[], "defaults");
+    let env = environment!();
+    let [tree, other] = ["tree", "other"].map(|name| mount.path().join(name));
+    for store in ["near", "far"] {
+        env.ok(["init", store]);
+    }
+    let in_store = |store: &str, words: &[&str]| env.store([&["--store", store], words].concat());
+    let ok = |store: &str, words: &[&str]| {
+        let done = in_store(store, words);
+        assert_eq!(done.code, Some(0), "{done}");
+    };
+    let (path, other_path) = (tree.to_str().unwrap(), other.to_str().unwrap());
+    env.write("source/a", "0");
+    env.write("source/b", "0");
+    ok("near", &["put", "source", REF]);
+    ok("near", &["materialize", REF, path]);
+    ok("far", &["save", path, REF]);
+    fs::remove_file(tree.join("a")).unwrap();
+    fs::remove_file(tree.join("b")).unwrap();
+    fs::write(tree.join("b"), "1").unwrap();
+    ok("far", &["save", path, REF]);
+    // A program that brings the tree without its attributes; and somebody goes back to the first version.
+    rustix::fs::removexattr(&tree, "user.store.born").unwrap();
+    ok("far", &["put", "source", REF]);
+    let refused = in_store("far", &["save", path, REF]);
+    assert_eq!(refused.code, Some(5), "{refused}");
+    let listed = || env.ok(["--store", "far", "ls", REF]);
+    assert_eq!(listed(), "a\nb\n");
+    // One that was never saved there is known by its tree.
+    ok("near", &["materialize", REF, other_path]);
+    fs::write(other.join("c"), "0").unwrap();
+    ok("far", &["save", other_path, REF]);
+    assert_eq!(listed(), "a\nb\nc\n");
+}
+
 /// The note of a save that was brought back from a backup says less than the directory.
 #[test]
 fn an_earlier_note_does_not_count_for_what_was_saved_since() {

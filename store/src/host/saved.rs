@@ -330,24 +330,38 @@ impl<'p> Notes<'p> {
 
     /// The note in a file, if it is about the same inode; none inside, if there is one that cannot be read.
     fn read_file(&self, end: &str) -> Option<Option<Note>> {
-        use std::io::Read;
         self.inode().ok()?;
         let is_of_other = |note: &Note| {
             let path = self.root.as_os_str().as_bytes();
             !note.inode.is_at(CWD, path) || note.inode.may_be_new(&self.root)
         };
-        let read = |dir| {
-            let mut bytes = Vec::new();
-            let file = open_regular(&dir, &self.file(end))?;
-            let read = file.take(NOTE_BYTES_MAX).read_to_end(&mut bytes);
-            let note = read.ok().and_then(|_| Note::parse(&bytes));
-            match note {
-                Some(note) if is_of_other(&note) => None,
-                Some(note) if note.is_of_before(&self.root) || note.is_of_later(&self.root) => None,
-                note => Some(note),
-            }
+        let holds = |note: &Note| {
+            !is_of_other(note) && !note.is_of_before(&self.root) && !note.is_of_later(&self.root)
         };
-        self.dirs().find_map(read)
+        let mut files = self.files(end);
+        files.find(|note| note.as_ref().is_none_or(holds))
+    }
+
+    /// The notes in the files, whether they hold or not.
+    fn files(&self, end: &str) -> impl Iterator<Item = Option<Note>> {
+        use std::io::Read;
+        let name = self.file(end);
+        self.dirs().filter_map(move |dir| {
+            let mut bytes = Vec::new();
+            let file = open_regular(&dir, &name)?;
+            let read = file.take(NOTE_BYTES_MAX).read_to_end(&mut bytes);
+            Some(read.ok().and_then(|_| Note::parse(&bytes)))
+        })
+    }
+
+    /// Whether the directory was saved to this ref before, be it as a newer one than it is now.
+    pub(crate) fn was_saved_to(&self, name: &RefName) -> bool {
+        let notes = self.to(name);
+        let Ok(inode) = self.inode() else {
+            return false;
+        };
+        let mut files = [NOTE, DRAFT].into_iter().flat_map(|end| notes.files(end));
+        files.any(|note| note.is_none_or(|note| note.inode.has_identity_of(&inode)))
     }
 
     /// The list of a note, if its bytes are right.

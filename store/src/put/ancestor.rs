@@ -79,6 +79,9 @@ pub(super) fn base(
             }
             let others = mark.as_ref().map(|(_, mark)| mark);
             let others = others.filter(|mark| !is_of(mark, reader.store(), request));
+            // Where a note does not hold, the directory may have been saved since the version that has its tree.
+            let is_saved = |notes: &Notes<'_>| notes.was_saved_to(&request.target);
+            let others = others.filter(|_| note.is_some() || !notes.as_ref().is_some_and(is_saved));
             let copied = others.and_then(|mark| copy_here(state, mark, &request.target));
             match (notes, note, mark, copied) {
                 (Some(notes), Some(note), ..) => Base {
