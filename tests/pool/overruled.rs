@@ -138,19 +138,133 @@ fn what_force_takes_of_a_job_is_named_and_what_it_leaves_is_not() {
 fn a_single_file_that_a_job_changed_is_named() {
     let world = worked_in(332);
     let spec = format!("{REF}:same");
-    // By a file again, and by a directory.
-    for (wanted, at) in [(spec.as_str(), "file"), (REF, "tree")] {
-        for is_changed in [false, true] {
-            let at = format!("{at}-{is_changed}");
-            world.env.ok(["materialize", &spec, &at]);
-            if is_changed {
-                fs::remove_file(world.path(&at)).unwrap();
-                world.env.write(&at, "mine");
-            }
-            let words = ["materialize", "--force", "--json", wanted, &at];
-            let report: serde_json::Value = serde_json::from_str(&world.env.ok(words)).unwrap();
-            let named = report.get("overruled").map(|_| first(&report));
-            assert_eq!(named, is_changed.then(|| vec![""]), "{report}");
+    for is_changed in [false, true] {
+        let at = format!("file-{is_changed}");
+        world.env.ok(["materialize", &spec, &at]);
+        if is_changed {
+            fs::remove_file(world.path(&at)).unwrap();
+            world.env.write(&at, "mine");
         }
+        let words = ["materialize", "--force", "--json", &spec, &at];
+        let report: serde_json::Value = serde_json::from_str(&world.env.ok(words)).unwrap();
+        let named = report.get("overruled").map(|_| first(&report));
+        assert_eq!(named, is_changed.then(|| vec![""]), "{report}");
     }
+}
+
+/// A plan, as text and as JSON, and the run: their exit codes are the same. What the run said, and its report.
+fn planned_and_done(
+    world: &World,
+    options: &[&str],
+    dest: &str,
+) -> (Finished, [serde_json::Value; 2]) {
+    let words = [&["materialize", "--force", REF, dest], options].concat();
+    let json = [&words[..], &["--json"]].concat();
+    let planned = world.env.ok([&words[..], &["-n"]].concat());
+    let report = world.env.ok([&json[..], &["-n"]].concat());
+    let plan: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let first = plan["overruled"]["first"].as_array().unwrap();
+    let named = first.iter().map(|gone| gone["path"].as_str().unwrap());
+    let named = named.collect::<Vec<_>>().join(", ");
+    assert!(
+        planned.contains(&format!("of these this command did not make: {named}\n")),
+        "{planned}"
+    );
+    shell(&format!(
+        "cd '{}' && cp -a {dest} {dest}.2",
+        world.env.root().display()
+    ));
+    let finished = world.env.store(&words);
+    assert_eq!(finished.code, Some(0), "{finished}");
+    let twin = format!("{dest}.2");
+    let json: Vec<&str> = json
+        .iter()
+        .map(|word| if *word == dest { &*twin } else { word })
+        .collect();
+    let done = serde_json::from_str(&world.env.ok(json)).unwrap();
+    (finished, [plan, done])
+}
+
+#[test]
+fn what_force_takes_of_others_is_named_first_and_planned_as_it_is_done() {
+    let world = worked_in(333);
+    for (dest, options, gone) in [
+        (
+            "theirs",
+            &[][..],
+            json!({"files": 2, "bytes": 9, "first": [{"path": "edited"}, {"path": "to-dir"}]}),
+        ),
+        (
+            "all-theirs",
+            &["--exact"],
+            json!({
+                "files": 4, "bytes": 17,
+                "first": [{"path": "deep/mine"}, {"path": "edited"}, {"path": "mine"}, {"path": "to-dir"}]
+            }),
+        ),
+    ] {
+        for name in ["mine", "edited", "deep/mine"] {
+            world.env.write(format!("{dest}/{name}"), "mine");
+        }
+        world.env.write(format!("{dest}/to-dir"), "mine!");
+        let (finished, reports) = planned_and_done(&world, options, dest);
+        for report in &reports {
+            assert_eq!(report["replaced"], json!({"files": 4, "bytes": 17}));
+            assert_eq!(report["overruled"], gone);
+            assert_eq!(report["conflicts"], 0);
+        }
+        assert!(
+            finished
+                .stderr
+                .contains(" that this command did not make: replaced or removed now: "),
+            "{finished}"
+        );
+    }
+    // What another pool made is no less somebody's.
+    world.env.ok([
+        "materialize",
+        "--pool",
+        "another",
+        &format!("{REF}@1"),
+        "elsewhere",
+    ]);
+    world.env.write("elsewhere/added", "mine");
+    let (_, reports) = planned_and_done(&world, &["--exact"], "elsewhere");
+    for report in &reports {
+        let first = first(report);
+        assert!(
+            first.contains(&"added") && first.contains(&"gone/a"),
+            "{first:?}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_goes_for_a_tree_is_named() {
+    let world = worked_in(334);
+    world.env.write("theirs", "mine");
+    let plan = world.make("theirs", &["--force", "-n"]);
+    let report = world.make("theirs", &["--force"]);
+    for report in [plan, report] {
+        assert_eq!(report["replaced"], json!({"files": 1, "bytes": 4}));
+        assert_eq!(
+            report["overruled"],
+            json!({"files": 1, "bytes": 4, "first": [{"path": ""}]})
+        );
+    }
+    let spec = format!("{REF}:same");
+    for (name, job) in [("made", false), ("changed", true)] {
+        world
+            .env
+            .ok(["materialize", "--copy-below", "100kB", &spec, name]);
+        if job {
+            fs::write(world.path(name), "mine").unwrap();
+        }
+        let finished = world.env.store(["materialize", "--force", REF, name]);
+        assert_eq!(finished.code, Some(0), "{finished}");
+        let said = "1 file (4 B) that a job changed or added: replaced or removed now: .\n";
+        assert_eq!(finished.stderr.contains(said), job, "{finished}");
+    }
+    let plan = world.env.ok(["materialize", "-n", &spec, "new"]);
+    assert!(plan.starts_with("make file .\n"), "{plan}");
 }
