@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use support::{Finished, environment};
+use support::environment;
 
 use crate::run::{REF, newest, run};
 
@@ -49,8 +49,7 @@ fn a_run_with_another_pool_says_how_that_takes_the_cache_over() {
     let env = environment!();
     let night = |pool: &str, script: &str| {
         let script = format!("cd $STORE_PROJECT_CACHE_DIR; {script}");
-        let mut command = env.command(run(&["--pool", pool], &script));
-        Finished::from(command.output().unwrap())
+        env.store(run(&["--pool", pool], &script))
     };
     for script in ["echo a > a", "echo b > b"] {
         let done = night("one", script);

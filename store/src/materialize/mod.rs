@@ -430,8 +430,8 @@ impl<'m> Task<'m> {
     }
 
     fn mark(&self, destination: &Path, at: (std::os::fd::BorrowedFd<'_>, &[u8])) -> Result<Mark> {
-        let before = self.pool.mark_of(destination);
-        let mut mark = Mark::new(destination, self.store.format().id, at, before.as_ref())?;
+        let before = || self.pool.mark_of(destination);
+        let mut mark = Mark::new(destination, self.store.format().id, at, before)?;
         mark.source = self.request.spec.to_string();
         mark.version = self.found.number;
         mark.include.clone_from(&self.request.include);

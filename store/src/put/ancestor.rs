@@ -65,11 +65,10 @@ pub(super) fn base(
             if let Some(mark) = marked {
                 check_settled(mark)?;
             }
-            let known = note.as_ref().map(Note::known).or(marked
-                .filter(|mark| is_of(mark, reader.store(), request))
-                .map(Mark::known));
+            let own = marked.filter(|_| is_own).map(Mark::known);
+            let known = note.as_ref().map(Note::known).or(own);
             if let (Some(known), Some((pool, mark))) = (&known, &mark)
-                && is_of(mark, reader.store(), request)
+                && is_own
             {
                 let what = (&request.target, request.source.as_path());
                 pool.check_noted(mark, what, known.version, None)?;
@@ -77,8 +76,7 @@ pub(super) fn base(
             if let Some(known) = known {
                 (reader.store()).check_had(state, &request.target, known, root)?;
             }
-            let others = mark.as_ref().map(|(_, mark)| mark);
-            let others = others.filter(|mark| !is_of(mark, reader.store(), request));
+            let others = marked.filter(|_| !is_own);
             // Where a note does not hold, the directory may have been saved since the version that has its tree.
             let is_saved = |notes: &Notes<'_>| notes.was_saved_to(&request.target);
             let others = others.filter(|_| note.is_some() || !notes.as_ref().is_some_and(is_saved));
@@ -95,9 +93,7 @@ pub(super) fn base(
                     made: None,
                 },
                 (.., Some(version)) => of_version(state, request, version)?,
-                (_, _, Some((pool, mark)), _) if is_of(&mark, reader.store(), request) => {
-                    of_mark(reader, pool, &mark, vouchers)?
-                }
+                (_, _, Some((pool, mark)), _) if is_own => of_mark(reader, pool, &mark, vouchers)?,
                 _ if state.version(&request.target, None).is_err() => Base::default(),
                 // A directory that holds the name of a record was made by a pool, which is not known here any more, so that
                 // it was not made from nothing.
@@ -155,7 +151,7 @@ pub(super) fn known(store: &Store, request: &PutRequest, state: &State) -> Optio
     let note = last
         .and_then(|last| last.note)
         .filter(|note| note.is_since(mark, is_own));
-    let mark = mark.filter(|mark| is_of(mark, store, request));
+    let mark = mark.filter(|_| is_own);
     // What a save merged into its version is not in the source.
     let noted = note.map(|note| Known {
         version: note.version,

@@ -85,13 +85,13 @@ impl Inode {
     /// The same of a directory that gets a mark, in the place of `before`. Without a time of birth, that is noted in it.
     pub(crate) fn of_marked(
         (dir, name): (impl AsFd, &[u8]),
-        before: Option<Self>,
+        before: impl FnOnce() -> Option<Self>,
     ) -> rustix::io::Result<Self> {
         let (found, has_birth) = Self::look(dir.as_fd(), name)?;
         if has_birth {
             return Ok(found);
         }
-        let before = before.and_then(|before| before.noted);
+        let before = before().and_then(|before| before.noted);
         let noted = note_at(&dir, name, before.as_slice());
         Self::of_noted(dir, name, noted)
     }

@@ -99,9 +99,9 @@ impl Mark {
         path: &Path,
         store: StoreId,
         built: (BorrowedFd<'_>, &[u8]),
-        before: Option<&Self>,
+        before: impl FnOnce() -> Option<Self>,
     ) -> Result<Self> {
-        let inode = Inode::of_marked(built, before.map(|before| before.inode))
+        let inode = Inode::of_marked(built, || before().map(|before| before.inode))
             .map_err(|errno| disk::failed("look at", path, errno))?;
         Ok(Self {
             path: path.into(),
