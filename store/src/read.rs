@@ -227,10 +227,16 @@ impl<'s> Reader<'s> {
         }
         drop(known);
         self.read_at(id, |location| {
-            let frame = self.frame(location)?;
-            let verified = location.of(*id).verified(&frame);
-            let bytes = verified.map_err(|error| self.blame_base(location, error))?;
-            Ok(bytes.to_vec())
+            let read = self.frame(location).and_then(|frame| {
+                let verified = location.of(*id).verified(&frame);
+                let bytes = verified.map_err(|error| self.blame_base(location, error))?;
+                Ok(bytes.to_vec())
+            });
+            if read.is_err() {
+                // What was wrong, the frame or a base of it, may be mended by the time of the next read.
+                *self.kept() = FrameCache::default();
+            }
+            read
         })
     }
 

@@ -40,6 +40,7 @@ mod long;
 mod lost;
 mod materializers;
 mod meddler;
+mod mended;
 mod misplaced;
 mod model;
 mod modes;
