@@ -55,7 +55,7 @@ fn a_missing_store_is_3() {
     --- stdout
     --- stderr
     error: [ROOT]/home/.local/share/store: there is no store
-    hint: the first `store put` makes it; another one is named with --store or $STORE_URL
+    hint: `store init` or the first `store put` makes it; another one is named with --store or $STORE_URL
     ");
     check!(env, env.store(["info", "--store", "elsewhere"]), @"
     exit code: 3

@@ -1,6 +1,6 @@
-//! What a client is told that is to ask again later.
+//! Clients of a file that is still arriving: when they are to ask again, what they get of a part of it, and what it takes.
 
-use support::environment;
+use support::{Random, environment};
 
 use crate::origin::Origin;
 use crate::server::Server;
@@ -44,4 +44,49 @@ fn a_client_that_is_to_ask_for_a_file_again_hears_so_in_its_own_words() {
     let answer = server.ask(&format!("GET {file}\nUser-Agent: {newest}"));
     let later = answer.header("retry-after");
     assert_eq!((answer.status, later), (503, None));
+}
+
+/// Who wants a part of a file compares no hash.
+#[test]
+fn a_part_of_a_cold_file_is_whole_only_when_all_of_the_file_is_right() {
+    let env = environment!();
+    env.ok(["init"]);
+    let origin = Origin::start();
+    let bytes = Random::new(13).bytes(3_000_000);
+    for (name, is_wrong) in [("right", false), ("wrong", true)] {
+        origin.add(&format!("org/{name}"), &[("x.bin", &bytes)]);
+        origin.plan(|plan| (plan.is_wrong, plan.hold_bytes) = (is_wrong, Some(1_000_000)));
+        let server = Server::start(&env, &["--upstream", &origin.url()]);
+        let mut connection = server.connect();
+        let url = format!("/project/demo/org/{name}/resolve/main/x.bin");
+        connection.send(
+            format!("GET {url} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nRange: bytes=5-5004\r\n\r\n")
+                .as_bytes(),
+        );
+        assert_eq!(connection.head().status, 206);
+        let mut begun = vec![0; 4_900];
+        connection.read(&mut begun);
+        origin.plan(|plan| plan.hold_bytes = None);
+        let rest = connection.rest();
+        match is_wrong {
+            true => assert!(rest.len() < 100, "{}", rest.len()),
+            false => assert!(bytes[5..5_005] == [begun, rest].concat()),
+        }
+    }
+}
+
+#[test]
+fn a_file_that_arrives_is_not_in_memory() {
+    let env = environment!();
+    env.ok(["init"]);
+    let origin = Origin::start();
+    let bytes = Random::new(14).bytes(150_000_000);
+    origin.add("org/m", &[("x.bin", &bytes)]);
+    let server = Server::start(&env, &["--upstream", &origin.url(), "--memory", "16MiB"]);
+    assert!(server.get("/project/demo/org/m/resolve/main/x.bin").body == bytes);
+    let ls = ["ls", "project/demo/models/org/m:models--org--m/blobs"];
+    while env.store(ls).stdout.is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(server.peak() < 130 << 20, "{}", server.peak());
 }

@@ -106,6 +106,16 @@ impl Server {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// The most bytes that it had in memory so far.
+    pub(crate) fn peak(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line
+            .and_then(|line| line.trim().strip_suffix(" kB"))
+            .unwrap();
+        kib.parse::<u64>().unwrap() << 10
+    }
+
     /// Stops it gracefully. Returns its exit code.
     pub(crate) fn stop(mut self) -> Option<i32> {
         self.signal(Signal::TERM);

@@ -296,6 +296,8 @@ fn a_commit_that_is_wrong_leaves_nothing() {
         file("a/./b", b"x"),
         file("a\u{0}b", b"x"),
         file("good/x", b"x"),
+        file(".git/config", b"x"),
+        lfs("sub/.git", &"0".repeat(64)),
         file(&"a/".repeat(1000), b"x"),
         json!({"key": "file", "value": {"content": "a", "path": "x", "encoding": "base64"}}),
         json!({"key": "file", "value": {"content": "text", "path": "x", "encoding": "utf-8"}}),

@@ -20,7 +20,7 @@ pub(super) fn no_store(url: &str, embedded: bool) -> Error {
     let error = Error::not_found(format!("{url}{NO_STORE}"));
     if embedded {
         return error.hint(
-            "the first `store put` makes it; another one is named with --store or $STORE_URL",
+            "`store init` or the first `store put` makes it; another one is named with --store or $STORE_URL",
         );
     }
     error.hint(format!("make one there with `store init {}`", quoted(url)))

@@ -1,7 +1,8 @@
 //! A file that is arriving: an unnamed file on disk, which clients read while it grows.
 //!
-//! The bytes wait on disk, so that a slow client delays no other client and holds no memory. The last byte is released
-//! only after the whole file is verified: until then, every client's answer is incomplete.
+//! The bytes wait on disk, so that a slow client delays no other client and holds no memory. The last byte of the file is
+//! released only after the whole file is verified: until then, every client's answer is incomplete. So is that to a client
+//! who wants a part of the file: its last bytes wait, too, and come one by one, so that the client does not give up.
 
 use std::fs::File;
 use std::future::Future;
@@ -10,6 +11,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use store::{Error, Result};
@@ -20,6 +22,10 @@ use crate::serve::source::{Source, block};
 
 /// Most bytes to read at once.
 const PART_BYTES: u64 = 256 << 10;
+/// How many bytes at the end of a part of an unverified file are held back, and when the next of them is released. The last
+/// one is not. Clients give up after ten seconds without a byte.
+const HELD_BYTES: u64 = 64;
+const HELD_TIME: Duration = Duration::from_secs(4);
 
 type Reading = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
 
@@ -97,6 +103,33 @@ impl Spool {
         Ok(bytes)
     }
 
+    /// Whether the whole file is verified.
+    fn is_whole(&self) -> bool {
+        self.seen.borrow().bytes >= self.size
+    }
+
+    /// Waits until the whole file is verified.
+    async fn whole(&self) -> Result<u64> {
+        self.behind(self.size.saturating_sub(1)).await
+    }
+
+    /// Waits until bytes after `at` may be handed to a client who wants those up to `end`. Returns the end of what may be.
+    async fn free(&self, at: u64, end: u64) -> Result<u64> {
+        let come = self.behind(at).await?.min(end);
+        if end == self.size || self.is_whole() {
+            return Ok(come);
+        }
+        let held = end.saturating_sub(HELD_BYTES);
+        if at < held {
+            return Ok(come.min(held));
+        }
+        match tokio::time::timeout(HELD_TIME, self.whole()).await {
+            Ok(whole) => Ok(whole?.min(end)),
+            Err(_) if at + 1 < end => Ok(at + 1),
+            Err(_) => Ok(self.whole().await?.min(end)),
+        }
+    }
+
     /// Waits until bytes after `at` are readable. Returns the end of the readable part.
     async fn behind(&self, at: u64) -> Result<u64> {
         let mut seen = self.seen.subscribe();
@@ -172,7 +205,7 @@ impl Following {
 }
 
 async fn part(source: &Source, spool: Arc<Spool>, own: &Own, at: u64, end: u64) -> Result<Bytes> {
-    let end = end.min(spool.behind(at).await?);
+    let end = spool.free(at, end).await?;
     let wanted = source.memory().portion().wanted.min(PART_BYTES);
     let last = end.min(at.saturating_add(wanted));
     let (share, end) = source.memory().share(own, at, last).await?;
@@ -197,6 +230,36 @@ mod tests {
         assert_eq!(spool.read(1, 3).unwrap(), b"bc");
         spool.is_right();
         assert_eq!(behind(&spool, 3).unwrap(), 4);
+    }
+
+    #[test]
+    fn a_part_is_not_complete_before_all_are_right() {
+        let spool = Spool::new(None, 900).unwrap();
+        let runtime = crate::serve::runtime().unwrap();
+        let free = |at: u64, end: u64| runtime.block_on(spool.free(at, end));
+        spool.came(500);
+        assert_eq!(free(0, 400).unwrap(), 400 - HELD_BYTES);
+        assert_eq!(free(400 - HELD_BYTES, 400).unwrap(), 401 - HELD_BYTES);
+        let last = runtime.block_on(async {
+            let soon = Duration::from_secs(2 * HELD_TIME.as_secs());
+            tokio::time::timeout(soon, spool.free(399, 400)).await
+        });
+        assert!(last.is_err());
+        spool.came(900);
+        assert_eq!(free(0, 900).unwrap(), 899);
+        spool.is_right();
+        assert_eq!(free(0, 400).unwrap(), 400);
+        assert_eq!(free(399, 400).unwrap(), 400);
+    }
+
+    #[test]
+    fn a_part_of_what_turns_out_wrong_is_cut() {
+        let spool = Spool::new(None, 900).unwrap();
+        spool.came(500);
+        spool.fail("wrong bytes");
+        let runtime = crate::serve::runtime().unwrap();
+        let error = runtime.block_on(spool.free(399, 400)).unwrap_err();
+        assert_eq!(error.to_string(), "wrong bytes");
     }
 
     #[test]

@@ -199,6 +199,12 @@ impl Applying<'_> {
                 )));
             }
         };
+        // A download into a checkout of git would change the repository there. Clients refuse such a path, too.
+        if path.split('/').any(|name| name == ".git") {
+            return Err(Error::invalid(format!(
+                "{path}: a repo has no folder or file called .git"
+            )));
+        }
         // Of two files under one name, one would be lost.
         let before = self.changed.added.insert(path.to_owned(), content);
         if before.is_some_and(|before| before != content) {

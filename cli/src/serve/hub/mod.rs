@@ -152,8 +152,8 @@ impl Hub {
     }
 
     async fn route(&self, head: &Parts, asked: &mut Asked, caller: Caller) -> Outcome<Answer> {
-        let segments =
-            text::segments(head.uri.path()).ok_or_else(|| Fault::bad("the path is no UTF-8"))?;
+        let segments = text::segments(head.uri.path())
+            .ok_or_else(|| Fault::bad("the path is not UTF-8, or has a NUL"))?;
         if let Some(answer) = self.of_machines(head, &segments).await {
             return answer;
         }

@@ -22,6 +22,8 @@ const QUIET: Duration = Duration::from_millis(300);
 const BATCH_TIME: Duration = Duration::from_secs(5);
 const BATCH_FILES: usize = 256;
 const BATCH_BYTES: u64 = 256 << 20;
+/// How much of a file is in memory while it is stored.
+const PART_BYTES: u64 = 1 << 20;
 
 /// A file that is complete and verified.
 pub(super) struct Pending {
@@ -104,7 +106,8 @@ fn request(target: &RefName, message: String) -> EditRequest {
 fn stored(edit: &mut Edit<'_>, known: &Known, wanted: &Wanted, spool: &Spool) -> Result<Content> {
     let mut file = File::new(edit, Some(wanted.size));
     while file.bytes() < wanted.size {
-        let part = spool.read(file.bytes(), wanted.size)?;
+        let at = file.bytes();
+        let part = spool.read(at, wanted.size.min(at + PART_BYTES))?;
         file.push(edit, &part)?;
     }
     let arrived = file.finish(edit)?;
