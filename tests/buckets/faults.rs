@@ -21,7 +21,7 @@ pub(crate) fn each_fault(requests: usize) -> impl Iterator<Item = (Fault, u64)> 
         .into_iter()
         .zip(1..)
         .flat_map(move |(fault, first)| {
-            let numbers = (first..=last).step_by(effort(25, 1));
+            let numbers = (first..=last).step_by(effort(40, 1));
             numbers.map(move |number| (fault, number))
         })
 }

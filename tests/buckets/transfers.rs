@@ -207,7 +207,7 @@ fn ends_well(way: Way, fault: Fault, first: u64) {
     let (finished, traffic) = ends.transfer(way).run(Schedule::Fine);
     assert_eq!(finished.code, Some(0), "{finished}");
     let last = u64::try_from(traffic.requests()).unwrap();
-    for number in (first..=last).step_by(effort(6, 1)) {
+    for number in (first..=last).step_by(effort(12, 1)) {
         let transfer = ends.transfer(way);
         let (finished, traffic) = transfer.run(Schedule::From(number, fault));
         let what = format!("{way:?}, {fault:?} from {number} of {last} on: {finished}{traffic:?}");

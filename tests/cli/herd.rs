@@ -74,7 +74,7 @@ fn kills_and_stops_lose_nothing() {
     for number in 0..PUTTING {
         env.ok(put(number, 0));
     }
-    let end = Instant::now() + Duration::from_secs(effort(30, 600));
+    let end = Instant::now() + Duration::from_secs(effort(12, 600));
     let parts: Vec<Part> = PARTS
         .iter()
         .flat_map(|(part, count)| (0..*count).map(|_| *part))

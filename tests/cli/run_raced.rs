@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use support::environment;
+use support::{effort, environment};
 
 use crate::run::{REF, newest, run};
 use crate::run_exchanged::open_base;
@@ -39,7 +39,7 @@ fn exchange(one: &Path, two: &Path, go: &Path, over: &AtomicBool) {
 /// What is looked at and what is read is the same directory, whatever is at its path in the meantime.
 #[test]
 fn what_comes_and_goes_while_a_cache_is_saved_is_not_saved() {
-    for round in 0..24 {
+    for round in 0..effort(8, 24) {
         let env = environment!();
         open_base(&env);
         let (place, other) = (env.path("base/project"), env.path("base/other"));
@@ -88,7 +88,7 @@ fn what_comes_and_goes_while_a_cache_is_saved_is_not_saved() {
 /// The same of a compile cache in it, which is pushed to a ref of its own.
 #[test]
 fn what_comes_to_the_place_while_compiles_are_pushed_is_not_pushed() {
-    for round in 0..24 {
+    for round in 0..effort(8, 24) {
         let env = environment!();
         open_base(&env);
         let (place, other) = (env.path("base/project"), env.path("base/other"));

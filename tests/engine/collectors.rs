@@ -42,7 +42,7 @@ fn world() -> World {
 #[test]
 fn writers_collectors_and_droppers_lose_nothing() {
     let world = world();
-    for seed in 0..effort(60, 4000) {
+    for seed in 0..effort(24, 4000) {
         run(&world, seed);
     }
 }

@@ -28,7 +28,7 @@ fn puts_and_gets_at_once_over_a_failing_backend() {
     world.prepare("0", REFS[0]);
     // The stat cache accepts only files that have settled.
     std::thread::sleep(std::time::Duration::from_secs(2));
-    let seeds = effort(200, 3000);
+    let seeds = effort(60, 3000);
     let mut done = Done::default();
     for seed in 0..seeds {
         let one = run(&world, seed);

@@ -71,7 +71,7 @@ fn a_tree_is_whole_or_not_there_whatever_the_backend_does() {
     world.prepare("0", REFS[0]);
     world.prepare("1", REFS[0]);
     world.prepare("2", REFS[1]);
-    each_seed(effort(40, 2000), |seed| run(&world, seed));
+    each_seed(effort(20, 2000), |seed| run(&world, seed));
 }
 
 fn run(world: &World, seed: u64) {

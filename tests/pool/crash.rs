@@ -19,7 +19,7 @@ fn sweep(
     prepare: impl Fn(),
     check: impl Fn(u32),
 ) -> u32 {
-    for at in (1..CALLS_MAX).step_by(effort(3, 1)) {
+    for at in (1..CALLS_MAX).step_by(effort(5, 1)) {
         prepare();
         let plain = world.env.command(arguments);
         let inject = format!("inject={call}:signal=SIGKILL:when={at}");

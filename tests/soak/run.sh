@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 reach='
     binary_id(tests::engine) & test(/^(collectors|save_schedules)::/)
     binary_id(tests::buckets) & test(/^(several)::/)
-    binary_id(tests::cli) & test(/^(bundles_killed|cache_hosts|cache_workers|herd|save|seed|watch)::/)
+    binary_id(tests::cli) & test(/^(bundles_killed|cache_hosts|cache_workers|herd|run_raced|save|seed|watch)::/)
     binary_id(tests::serve) & test(/^(places)::/)
     binary_id(tests::formats) & test(/^(dice)::/)
 '

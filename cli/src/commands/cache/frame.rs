@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn a_library_is_whole_only_to_the_end_of_its_tables() {
         let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        for step in [7, 4096, usize::MAX] {
+        for step in [4097, usize::MAX] {
             assert!(!is_broken_by(&program, step), "{step}");
         }
         for end in [4, 20, 63, 64, 1000, program.len() / 2, program.len() - 1] {
