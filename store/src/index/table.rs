@@ -189,7 +189,7 @@ fn fill<'i>(
     };
     let mut ids: Vec<_> = ids.map(Iterator::peekable).collect();
     // One part, followed by the slots that overflow into the next part.
-    let mut part = vec![Slot::default(); PART_SLOTS + PROBES_MOST];
+    let mut part = vec![Slot::default(); PART_SLOTS.min(homes_len) + PROBES_MOST];
     for first in (0..homes_len).step_by(PART_SLOTS) {
         let len = PART_SLOTS.min(homes_len - first);
         for (segment, ids) in (1..=u16::MAX).zip(&mut ids) {
@@ -207,6 +207,9 @@ fn fill<'i>(
         let is_last = first + len == homes_len;
         let done = if is_last { len + PROBES_MOST } else { len };
         put(part.get(..done).unwrap_or_default())?;
+        if is_last {
+            break;
+        }
         part.copy_within(len.., 0);
         let kept = part.len() - len;
         part.get_mut(kept..)
