@@ -24,7 +24,7 @@ use crate::serve::source::{Source, block};
 const PART_BYTES: u64 = 256 << 10;
 /// How many bytes at the end of a part of an unverified file are held back, and when the next of them is released. The last
 /// one is not. Clients give up after ten seconds without a byte.
-const HELD_BYTES: u64 = 64;
+const HELD_BYTES: u64 = 1 << 10;
 const HELD_TIME: Duration = Duration::from_secs(4);
 
 type Reading = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
@@ -234,22 +234,22 @@ mod tests {
 
     #[test]
     fn a_part_is_not_complete_before_all_are_right() {
-        let spool = Spool::new(None, 900).unwrap();
+        let spool = Spool::new(None, 9000).unwrap();
         let runtime = crate::serve::runtime().unwrap();
         let free = |at: u64, end: u64| runtime.block_on(spool.free(at, end));
-        spool.came(500);
-        assert_eq!(free(0, 400).unwrap(), 400 - HELD_BYTES);
-        assert_eq!(free(400 - HELD_BYTES, 400).unwrap(), 401 - HELD_BYTES);
+        spool.came(5000);
+        assert_eq!(free(0, 4000).unwrap(), 4000 - HELD_BYTES);
+        assert_eq!(free(4000 - HELD_BYTES, 4000).unwrap(), 4001 - HELD_BYTES);
         let last = runtime.block_on(async {
             let soon = Duration::from_secs(2 * HELD_TIME.as_secs());
-            tokio::time::timeout(soon, spool.free(399, 400)).await
+            tokio::time::timeout(soon, spool.free(3999, 4000)).await
         });
         assert!(last.is_err());
-        spool.came(900);
-        assert_eq!(free(0, 900).unwrap(), 899);
+        spool.came(9000);
+        assert_eq!(free(0, 9000).unwrap(), 8999);
         spool.is_right();
-        assert_eq!(free(0, 400).unwrap(), 400);
-        assert_eq!(free(399, 400).unwrap(), 400);
+        assert_eq!(free(0, 4000).unwrap(), 4000);
+        assert_eq!(free(3999, 4000).unwrap(), 4000);
     }
 
     #[test]
