@@ -227,16 +227,13 @@ impl<'s> Reader<'s> {
         }
         drop(known);
         self.read_at(id, |location| {
-            let read = self.frame(location).and_then(|frame| {
-                let verified = location.of(*id).verified(&frame);
-                let bytes = verified.map_err(|error| self.blame_base(location, error))?;
-                Ok(bytes.to_vec())
-            });
-            if read.is_err() {
-                // What was wrong, the frame or a base of it, may be mended by the time of the next read.
-                *self.kept() = FrameCache::default();
-            }
-            read
+            // What is wrong now may be mended by the time of the next read.
+            let forget = || self.kept().forget(location);
+            let frame = self.frame(location).inspect_err(|_| forget())?;
+            let verified = location.of(*id).verified(&frame);
+            let verified = verified.inspect_err(|_| forget());
+            let bytes = verified.map_err(|error| self.blame_base(location, error))?;
+            Ok(bytes.to_vec())
         })
     }
 

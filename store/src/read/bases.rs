@@ -48,7 +48,11 @@ impl Reader<'_> {
     /// Corrupt, when the base is in no plain frame, or its bytes differ; otherwise as [`Self::read_at`].
     pub(crate) fn verified_base(&self, id: &ChunkId, out: &mut Vec<u8>) -> Result<()> {
         let (frame, location) = self.base(id)?;
-        out.extend_from_slice(location.of(*id).verified(&frame)?);
+        let verified = location.of(*id).verified(&frame);
+        if verified.is_err() {
+            self.kept().forget(&location);
+        }
+        out.extend_from_slice(verified?);
         Ok(())
     }
 

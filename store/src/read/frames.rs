@@ -76,6 +76,14 @@ impl FrameCache {
         }
     }
 
+    /// Forgets a frame, and what was read ahead of its pack.
+    pub(super) fn forget(&mut self, location: &Location) {
+        let key = (location.pack, location.frame_offset);
+        self.frames.retain(|(kept, _)| *kept != key);
+        self.bytes = self.frames.iter().map(|(_, frame)| frame.len()).sum();
+        self.runs.retain(|run| run.pack != location.pack);
+    }
+
     /// Returns the stored bytes of a frame, if they were read ahead.
     pub(super) fn ahead(&self, location: &Location) -> Option<Bytes> {
         self.runs.iter().find_map(|run| {
