@@ -75,6 +75,30 @@ fn a_part_of_a_cold_file_is_whole_only_when_all_of_the_file_is_right() {
     }
 }
 
+/// Few bytes could not come one by one for long. The first byte alone is asked for the size, and its body is not read.
+#[test]
+fn few_bytes_of_a_cold_file_are_to_be_asked_for_again() {
+    let env = environment!();
+    env.ok(["init"]);
+    let origin = Origin::start();
+    let bytes = Random::new(15).bytes(3_000_000);
+    origin.add("org/m", &[("x.bin", &bytes)]);
+    origin.plan(|plan| plan.hold_bytes = Some(1_000_000));
+    let server = Server::start(&env, &["--upstream", &origin.url()]);
+    let file = "/project/demo/org/m/resolve/main/x.bin";
+    let mut first = server.connect();
+    first.send(
+        format!("GET {file} HTTP/1.1\r\nHost: localhost\r\nRange: bytes=0-0\r\n\r\n").as_bytes(),
+    );
+    assert_eq!(first.head().status, 206);
+    let few = || server.ask(&format!("GET {file}\nRange: bytes=0-7"));
+    let answer = few();
+    assert!(answer.status == 503 && answer.header("retry-after").is_some());
+    origin.plan(|plan| plan.hold_bytes = None);
+    while few().status == 503 {}
+    assert!(few().body == bytes[..8]);
+}
+
 #[test]
 fn a_file_that_arrives_is_not_in_memory() {
     let env = environment!();

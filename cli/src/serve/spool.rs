@@ -154,7 +154,8 @@ pub(crate) struct Following {
 }
 
 impl Following {
-    /// The bytes in `at..end`, once the first of them is readable.
+    /// The bytes in `range`, once the first of them is readable; all of them, if they are so few that they could not come
+    /// one by one for long. The first byte alone is no such part: who asks for it wants the size, and reads no body.
     ///
     /// # Errors
     /// If it will not come.
@@ -163,7 +164,10 @@ impl Following {
         spool: Arc<Spool>,
         range: std::ops::Range<u64>,
     ) -> Result<Self> {
-        if !range.is_empty() {
+        let len = range.end.saturating_sub(range.start);
+        if range != (0..1) && range.end < spool.size && len <= HELD_BYTES {
+            spool.whole().await?;
+        } else if len > 0 {
             spool.behind(range.start).await?;
         }
         Ok(Self {
