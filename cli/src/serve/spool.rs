@@ -103,11 +103,6 @@ impl Spool {
         Ok(bytes)
     }
 
-    /// Whether the whole file is verified.
-    fn is_whole(&self) -> bool {
-        self.seen.borrow().bytes >= self.size
-    }
-
     /// Waits until the whole file is verified.
     async fn whole(&self) -> Result<u64> {
         self.behind(self.size.saturating_sub(1)).await
@@ -115,9 +110,9 @@ impl Spool {
 
     /// Waits until bytes after `at` may be handed to a client who wants those up to `end`. Returns the end of what may be.
     async fn free(&self, at: u64, end: u64) -> Result<u64> {
-        let come = self.behind(at).await?.min(end);
-        if end == self.size || self.is_whole() {
-            return Ok(come);
+        let come = self.behind(at).await?;
+        if end == self.size || come == self.size {
+            return Ok(come.min(end));
         }
         let held = end.saturating_sub(HELD_BYTES);
         if at < held {

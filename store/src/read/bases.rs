@@ -49,10 +49,7 @@ impl Reader<'_> {
     pub(crate) fn verified_base(&self, id: &ChunkId, out: &mut Vec<u8>) -> Result<()> {
         let (frame, location) = self.base(id)?;
         let verified = location.of(*id).verified(&frame);
-        if verified.is_err() {
-            self.kept().forget(&location);
-        }
-        out.extend_from_slice(verified?);
+        out.extend_from_slice(verified.inspect_err(|_| self.kept().forget(&location))?);
         Ok(())
     }
 
