@@ -51,7 +51,7 @@ fn cut_again_and_again(mount: &Mount, seed: u64) {
     let began = Instant::now();
     assert!(make("first", &[]).status().unwrap().success());
     let typical = began.elapsed();
-    for number in 0..effort(3, 60) {
+    for number in 0..effort(4, 60) {
         let what = format!("seed {seed}, round {number}");
         let more: &[&str] = if number % 2 == 0 {
             &[]
