@@ -39,7 +39,7 @@ use crate::serve::{self, Server, Shared};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The address to listen at; port 0 takes any free port. The address is printed
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8710")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8710", value_parser = address)]
     listen: SocketAddr,
 
     /// The namespace whose refs are repos if the path of HF_ENDPOINT names none
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     root: Option<Namespace>,
 
     /// The address to answer clients of S3 at [default: none]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     s3_listen: Option<SocketAddr>,
 
     /// Who may read which buckets: a file of access keys, mode 0600 [default: everybody on this host, as long as there
@@ -207,6 +207,14 @@ impl Args {
             is_offline: self.offline,
         }))
     }
+}
+
+fn address(text: &str) -> std::result::Result<SocketAddr, &'static str> {
+    // Other names may have several addresses, or one that others reach.
+    let port = text.strip_prefix("localhost:");
+    let numeric = port.map(|port| format!("127.0.0.1:{port}"));
+    let parsed = numeric.as_deref().unwrap_or(text).parse();
+    parsed.map_err(|_| "expected an IP address and a port, like 127.0.0.1:8710 or [::]:8710")
 }
 
 fn variable(name: &str) -> Option<String> {
