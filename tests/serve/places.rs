@@ -201,10 +201,10 @@ fn a_store_that_is_away_is_no_store_without_repos() {
 }
 
 /// A small file system, unmounted when the value is dropped.
-struct Small(PathBuf);
+pub(crate) struct Small(PathBuf);
 
 impl Small {
-    fn new(path: &Path) -> Self {
+    pub(crate) fn new(path: &Path) -> Self {
         fs::create_dir_all(path).unwrap();
         run(Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=16M", "tmpfs"])

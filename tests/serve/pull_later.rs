@@ -3,6 +3,7 @@
 use support::{Random, environment};
 
 use crate::origin::Origin;
+use crate::places::Small;
 use crate::server::Server;
 
 /// Clients from 1.0 on do not ask for a file again after 503, and older ones not after 429.
@@ -97,6 +98,58 @@ fn few_bytes_of_a_cold_file_are_to_be_asked_for_again() {
     origin.plan(|plan| plan.hold_bytes = None);
     while few().status == 503 {}
     assert!(few().body == bytes[..8]);
+}
+
+/// A client that gets no head at all is told nothing of why.
+#[test]
+fn a_small_file_that_comes_wrong_is_refused_in_words() {
+    let env = environment!();
+    env.ok(["init"]);
+    let origin = Origin::start();
+    origin.add("org/m", &[("x", b"ab"), ("y", b"a")]);
+    origin.plan(|plan| plan.is_wrong = true);
+    let server = Server::start(&env, &["--upstream", &origin.url()]);
+    for path in ["x", "y"].repeat(20) {
+        let file = format!("/project/demo/org/m/resolve/main/{path}");
+        let asked: Vec<_> = (0..4).map(|_| server.begin(&file)).collect();
+        for mut one in asked {
+            assert_eq!(one.head().status, 502, "{path}");
+        }
+    }
+    origin.plan(|plan| plan.is_wrong = false);
+    let file = "/project/demo/org/m/resolve/main/x";
+    assert!(server.get(file).body == b"ab");
+}
+
+/// A client is told so before any byte, so that it asks again, and the log says which directory is too small.
+#[test]
+fn a_file_for_which_there_is_no_room_is_not_promised() {
+    let env = environment!();
+    env.ok(["init"]);
+    let origin = Origin::start();
+    let (large, small) = (
+        Random::new(16).bytes(20_000_000),
+        Random::new(17).bytes(2_000_000),
+    );
+    origin.add("org/m", &[("large", &large), ("small", &small)]);
+    let dir = env.path("home/.cache/store");
+    let _cache = Small::new(&dir);
+    let server = Server::start(&env, &["--upstream", &origin.url()]);
+    let file = |path: &str| format!("/project/demo/org/m/resolve/main/{path}");
+    for _ in 0..2 {
+        let answer = server.get(&file("large"));
+        assert_eq!(answer.status, 503);
+        assert!(answer.header("retry-after").is_some());
+    }
+    assert!(server.get(&file("small")).body == small);
+    assert_eq!(server.stop(), Some(0));
+    let log = std::fs::read_to_string(env.path("log")).unwrap();
+    let dir = dir.display();
+    let full = format!("org/m: large: reserve 20000000 bytes for a file that arrives in {dir}/");
+    assert!(
+        log.contains(&full) && log.contains("No space left"),
+        "{log}"
+    );
 }
 
 #[test]

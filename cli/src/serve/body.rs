@@ -16,6 +16,7 @@ use store::{Error, Result};
 use crate::serve::pass::Pass;
 use crate::serve::source::{Sight, Source};
 use crate::serve::spool::Following;
+use crate::ui::failure::one_line;
 
 /// The body of an answer.
 pub(crate) enum Content {
@@ -218,7 +219,7 @@ impl http_body::Body for Body {
                 }
                 Err(error) => {
                     self.is_broken = true;
-                    self.error = Some(error.to_string());
+                    self.error = Some(one_line(&error));
                     Err(error)
                 }
             })

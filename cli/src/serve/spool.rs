@@ -7,13 +7,15 @@
 use std::fs::File;
 use std::future::Future;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use store::{Error, Result};
 use tokio::sync::watch;
 
@@ -21,7 +23,7 @@ use crate::serve::memory::Own;
 use crate::serve::source::{Source, block};
 
 /// Most bytes to read at once.
-const PART_BYTES: u64 = 256 << 10;
+pub(crate) const PART_BYTES: u64 = 256 << 10;
 /// How many bytes at the end of a part of an unverified file are held back, and when the next of them is released. The last
 /// one is not. Clients give up after ten seconds without a byte.
 const HELD_BYTES: u64 = 1 << 10;
@@ -32,6 +34,8 @@ type Reading = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
 /// An arriving file.
 pub(crate) struct Spool {
     file: File,
+    /// The directory on whose file system it is.
+    dir: PathBuf,
     size: u64,
     seen: watch::Sender<Seen>,
 }
@@ -46,19 +50,30 @@ struct Seen {
 }
 
 impl Spool {
-    /// A file of `size` bytes, in `dir` or in the system's temporary directory.
+    /// A file of `size` bytes, in `dir` or in the system's temporary directory. Its room on disk is reserved, so that no
+    /// client is promised what will not fit.
     ///
     /// # Errors
-    /// If it cannot be created.
+    /// If it cannot be created, or there is no room for it.
     pub(crate) fn new(dir: Option<&Path>, size: u64) -> Result<Self> {
-        let made = match dir {
-            Some(dir) => std::fs::create_dir_all(dir).and_then(|()| tempfile::tempfile_in(dir)),
-            None => tempfile::tempfile(),
-        };
-        let place = dir.unwrap_or_else(|| Path::new("the temporary directory"));
-        let file = made.map_err(|source| Error::io("create a file in", place, source))?;
+        let dir = dir.map_or_else(std::env::temp_dir, Path::to_owned);
+        let made = std::fs::create_dir_all(&dir).and_then(|()| tempfile::tempfile_in(&dir));
+        let file = made.map_err(|source| Error::io("create a file in", &dir, source))?;
+        if size > 0
+            && let Err(full @ (Errno::NOSPC | Errno::DQUOT)) =
+                fallocate(&file, FallocateFlags::empty(), 0, size)
+        {
+            // Any other error means that this file system reserves no room, or not now.
+            let doing = format!("reserve {size} bytes for a file that arrives in");
+            return Err(Error::io(&doing, &dir, full.into()));
+        }
         let seen = watch::channel(Seen::default()).0;
-        Ok(Self { file, size, seen })
+        Ok(Self {
+            file,
+            dir,
+            size,
+            seen,
+        })
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -71,7 +86,7 @@ impl Spool {
     /// If the disk is full.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
         let written = self.file.write_all_at(bytes, at);
-        written.map_err(|source| Error::io("write", Path::new("a file that arrives"), source))
+        written.map_err(|source| Error::io("write a file that arrives in", &self.dir, source))
     }
 
     /// Makes bytes of an unverified file readable, except the last byte.
@@ -99,7 +114,7 @@ impl Spool {
         let len = usize::try_from(end - at).unwrap_or_default();
         let mut bytes = vec![0; len];
         let read = self.file.read_exact_at(&mut bytes, at);
-        read.map_err(|source| Error::io("read", Path::new("a file that arrives"), source))?;
+        read.map_err(|source| Error::io("read a file that arrives in", &self.dir, source))?;
         Ok(bytes)
     }
 
@@ -150,7 +165,8 @@ pub(crate) struct Following {
 
 impl Following {
     /// The bytes in `range`, once the first of them is readable; all of them, if they are so few that they could not come
-    /// one by one for long. The first byte alone is no such part: who asks for it wants the size, and reads no body.
+    /// one by one for long, so that an error is told before the head of the answer. The first byte alone of a file is no
+    /// such part: who asks for it wants the size, and reads no body.
     ///
     /// # Errors
     /// If it will not come.
@@ -160,7 +176,8 @@ impl Following {
         range: std::ops::Range<u64>,
     ) -> Result<Self> {
         let len = range.end.saturating_sub(range.start);
-        if range != (0..1) && range.end < spool.size && len <= HELD_BYTES {
+        let is_for_size = range == (0..1) && spool.size > 1;
+        if len > 0 && len <= HELD_BYTES && !is_for_size {
             spool.whole().await?;
         } else if len > 0 {
             spool.behind(range.start).await?;

@@ -6,6 +6,7 @@ use store::{Error, ErrorKind};
 
 use crate::serve::answer::Answer;
 use crate::serve::text;
+use crate::ui::failure::one_line;
 
 const CODE: HeaderName = HeaderName::from_static("x-error-code");
 const MESSAGE: HeaderName = HeaderName::from_static("x-error-message");
@@ -103,7 +104,7 @@ impl Fault {
     /// The server cannot read its tokens. Where they are is told in the access log only.
     pub(super) fn no_tokens(error: &Error) -> Self {
         let told = "the server cannot read its tokens: its log says why";
-        Self::later(told).because(error.to_string())
+        Self::later(told).because(one_line(error))
     }
 
     /// The path is unknown.
@@ -183,7 +184,7 @@ impl From<Error> for Fault {
         };
         Self {
             code,
-            behind: Some(error.to_string()),
+            behind: Some(one_line(&error)),
             ..Self::new(status, message)
         }
     }

@@ -41,6 +41,7 @@ use crate::serve::patience::{ANSWER_TIME, within};
 use crate::serve::source::{Source, block};
 use crate::serve::tokens::{Caller, Role, Tokens};
 use crate::serve::{Asked, Door, Shared, numbers, text};
+use crate::ui::failure::one_line;
 use fault::{Fault, Outcome};
 use files::{Entry, Etag, Shelf, What};
 use hashes::Known;
@@ -285,7 +286,7 @@ impl Hub {
         let looked = block(move || source.check_there(HEALTH_PAUSE));
         let why = match tokio::time::timeout(HEALTH_TIME, looked).await {
             Ok(Ok(())) => return Answer::text(StatusCode::OK, "ok\n"),
-            Ok(Err(error)) => error.to_string(),
+            Ok(Err(error)) => one_line(&error),
             Err(_) => "the store does not answer".to_owned(),
         };
         let text = "the store cannot be read: the log of the server says why\n";

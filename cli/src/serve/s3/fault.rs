@@ -7,6 +7,7 @@ use store::{Error, ErrorKind};
 use crate::serve::answer::Answer;
 use crate::serve::range::content_range;
 use crate::serve::s3::xml::Xml;
+use crate::ui::failure::one_line;
 
 /// Seconds until a client may retry while the store is unreachable.
 const LATER_SECS: &str = "5";
@@ -109,7 +110,7 @@ impl Fault {
 
     /// Sets the cause for the access log.
     pub(crate) fn because(mut self, error: &Error) -> Self {
-        self.behind = Some(error.to_string());
+        self.behind = Some(one_line(error));
         self
     }
 
@@ -164,7 +165,7 @@ impl From<Error> for Fault {
             ),
         };
         Self {
-            behind: Some(error.to_string()),
+            behind: Some(one_line(&error)),
             ..Self::new(status, code, message)
         }
     }

@@ -76,7 +76,7 @@ pub(super) async fn fetch(
     let written = written.unwrap_or_else(|_| Err(Failure::Own("the server stops".to_owned())));
     match (received, written) {
         // A failure of the disk is the cause if both failed.
-        (_, Err(Failure::Own(why))) => Err(Failure::Own(why)),
+        (_, Err(failure @ (Failure::Full(_) | Failure::Own(_)))) => Err(failure),
         (Err(failure), _) | (Ok(()), Err(failure)) => Err(failure),
         (Ok(()), Ok(())) => Ok(()),
     }
@@ -88,7 +88,7 @@ fn write(mut parts: Receiver<Bytes>, name: &str, spool: &Spool) -> Result<(), Fa
     let mut at = 0;
     while let Some(part) = parts.blocking_recv() {
         let written = spool.write(at, &part);
-        written.map_err(|error| Failure::Own(error.to_string()))?;
+        written.map_err(|error| Failure::own(&error))?;
         hash.update(&part);
         at += part.len() as u64;
         spool.came(at);

@@ -266,7 +266,7 @@ impl Pull {
         (rev, head): (&str, &Head),
         note: Option<String>,
     ) -> Result<Option<Mirrored>, Failure> {
-        let own = |error: store::Error| Failure::Own(error.to_string());
+        let own = |error: store::Error| Failure::own(&error);
         let is_known = note.is_some() || self.is_offline;
         let mut note = note;
         if !is_known {
@@ -283,7 +283,7 @@ impl Pull {
         who: &Who,
         (rev, head): (&str, &Head),
     ) -> Result<(), Failure> {
-        let own = |error: store::Error| Failure::Own(error.to_string());
+        let own = |error: store::Error| Failure::own(&error);
         // One at a time: the second request finds what the first one stored.
         let slot = self.heads.slot(named, &head.sha);
         let _turn = slot.lock().await;

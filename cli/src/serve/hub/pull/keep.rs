@@ -15,15 +15,13 @@ use crate::serve::hub::hashes::Known;
 use crate::serve::hub::incoming::File;
 use crate::serve::hub::listing::Listing;
 use crate::serve::hub::pull::Wanted;
-use crate::serve::spool::Spool;
+use crate::serve::spool::{PART_BYTES, Spool};
 
 /// When to store a batch: after a time without another file, after a total time, or at a number of files or bytes.
 const QUIET: Duration = Duration::from_millis(300);
 const BATCH_TIME: Duration = Duration::from_secs(5);
 const BATCH_FILES: usize = 256;
 const BATCH_BYTES: u64 = 256 << 20;
-/// How much of a file is in memory while it is stored.
-const PART_BYTES: u64 = 1 << 20;
 
 /// A file that is complete and verified.
 pub(super) struct Pending {

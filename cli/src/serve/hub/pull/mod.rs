@@ -29,6 +29,7 @@ use crate::serve::hub::repos::Repo;
 use crate::serve::hub::route::Named;
 use crate::serve::source::{Sight, Source, block};
 use crate::serve::spool::Spool;
+use crate::ui::failure::one_line;
 use access::Access;
 pub(super) use access::Who;
 use flight::{Flight, Flights, Key, Stage};
@@ -212,7 +213,7 @@ impl Pull {
             Ok(spool) => Arc::new(spool),
             Err(error) => {
                 return self
-                    .fail(&key, &flight, Failure::Own(error.to_string()))
+                    .failed(&key, &wanted, &flight, Failure::own(&error))
                     .await;
             }
         };
@@ -236,18 +237,17 @@ impl Pull {
                 if let Failure::Wrong(_) = &failure {
                     self.note_wrong(&wanted.name);
                 }
-                let (why, path) = (failure.why(), &wanted.path);
-                let repo = wanted.named.id.as_str();
-                self.shared
-                    .journal
-                    .event("hub", &format!("{repo}: {path}: {why}"));
-                self.fail(&key, &flight, failure).await;
+                let why = failure.why();
+                self.failed(&key, &wanted, &flight, failure).await;
                 spool.fail(&why);
             }
         }
     }
 
-    async fn fail(&self, key: &Key, flight: &Arc<Flight>, failure: Failure) {
+    async fn failed(&self, key: &Key, wanted: &Wanted, flight: &Arc<Flight>, failure: Failure) {
+        let (repo, path) = (wanted.named.id.as_str(), &wanted.path);
+        let text = format!("{repo}: {path}: {}", failure.why());
+        self.shared.journal.event("hub", &text);
         self.flights.leave(key);
         flight.reach(Stage::Failed(failure));
         release(Arc::clone(flight), Ended::Left).await;
@@ -305,7 +305,10 @@ impl Pull {
                     true => "given up, and fetched again when somebody asks",
                     false => "tried again",
                 };
-                let text = format!("{target}: {files} files could not be stored, {what}: {error}");
+                let text = format!(
+                    "{target}: {files} files could not be stored, {what}: {}",
+                    one_line(&error)
+                );
                 self.shared.journal.event("hub", &text);
                 if is_last {
                     break;

@@ -15,6 +15,7 @@ use crate::serve::hub::fault::{Fault, KNOWN_CODES};
 use crate::serve::hub::listing::{FILES_MAX, Listing};
 use crate::serve::hub::route::{Named, Type};
 use crate::serve::text;
+use crate::ui::failure::one_line;
 
 /// Time limits for connecting, for the next bytes of a body, and for an API request.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -47,6 +48,8 @@ pub(super) enum Failure {
     Away(String),
     /// The bytes do not match the announced hash.
     Wrong(String),
+    /// A file system of this host or of the store is full.
+    Full(String),
     /// This host or the store failed.
     Own(String),
 }
@@ -255,6 +258,14 @@ fn refused(status: StatusCode) -> Failure {
 }
 
 impl Failure {
+    /// An error of this host or of the store.
+    pub(super) fn own(error: &Error) -> Self {
+        match error.is_full() {
+            true => Self::Full(one_line(error)),
+            false => Self::Own(one_line(error)),
+        }
+    }
+
     fn of(status: StatusCode, headers: &HeaderMap) -> Self {
         let value = |name: &HeaderName| headers.get(name)?.to_str().ok().map(str::to_owned);
         let code = headers.get(ERROR_CODE).and_then(|code| code.to_str().ok());
@@ -295,7 +306,7 @@ impl Failure {
         match self {
             Self::Refused { status, .. } => *status == StatusCode::TOO_MANY_REQUESTS,
             Self::Away(_) => true,
-            Self::Wrong(_) | Self::Own(_) => false,
+            Self::Wrong(_) | Self::Full(_) | Self::Own(_) => false,
         }
     }
 
@@ -304,7 +315,7 @@ impl Failure {
         match self {
             Self::Refused { status, .. } => format!("the upstream answers {status}"),
             Self::Away(why) => format!("the upstream: {why}"),
-            Self::Wrong(why) | Self::Own(why) => why.clone(),
+            Self::Wrong(why) | Self::Full(why) | Self::Own(why) => why.clone(),
         }
     }
 
@@ -335,6 +346,9 @@ impl Failure {
             Self::Wrong(_) => Fault::new(
                 StatusCode::BAD_GATEWAY,
                 "the upstream sent other bytes than it announced",
+            ),
+            Self::Full(_) => Fault::later(
+                "there is no room left for it: ask again later; the log of the server says where",
             ),
             Self::Own(_) => {
                 Fault::later("this could not be fetched: the log of the server says why")
