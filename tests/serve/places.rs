@@ -213,6 +213,21 @@ impl Small {
     }
 }
 
+impl Small {
+    /// One that reserves no room for files.
+    pub(crate) fn ext2(path: &Path) -> Self {
+        fs::create_dir_all(path).unwrap();
+        let image = path.with_extension("image");
+        fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+        run(Command::new("mkfs.ext2").arg("-q").arg(&image));
+        run(Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(&image)
+            .arg(path));
+        Self(path.to_owned())
+    }
+}
+
 impl Drop for Small {
     fn drop(&mut self) {
         run(Command::new("umount").arg("--lazy").arg(&self.0));

@@ -106,19 +106,59 @@ fn a_small_file_that_comes_wrong_is_refused_in_words() {
     let env = environment!();
     env.ok(["init"]);
     let origin = Origin::start();
-    origin.add("org/m", &[("x", b"ab"), ("y", b"a")]);
+    let large = Random::new(18).bytes(1 << 20);
+    origin.add("org/m", &[("x", b"ab"), ("y", b"a"), ("large", &large)]);
     origin.plan(|plan| plan.is_wrong = true);
     let server = Server::start(&env, &["--upstream", &origin.url()]);
-    for path in ["x", "y"].repeat(20) {
+    for path in ["x", "y", "large"].repeat(20) {
         let file = format!("/project/demo/org/m/resolve/main/{path}");
         let asked: Vec<_> = (0..4).map(|_| server.begin(&file)).collect();
         for mut one in asked {
-            assert_eq!(one.head().status, 502, "{path}");
+            let status = one.head().status;
+            assert!(status == 502 || path == "large", "{path}: {status}");
         }
+        // So clients ask for the size.
+        let first = server.ask(&format!("GET {file}\nRange: bytes=0-0"));
+        assert_eq!(first.status, 502, "{path}");
     }
     origin.plan(|plan| plan.is_wrong = false);
     let file = "/project/demo/org/m/resolve/main/x";
     assert!(server.get(file).body == b"ab");
+}
+
+/// They may have had the right ones all along.
+#[test]
+fn wrong_bytes_for_one_repo_keep_nothing_from_the_clients_of_another() {
+    let env = environment!();
+    env.ok(["init"]);
+    let origin = Origin::start();
+    let bytes = Random::new(19).bytes(1 << 20);
+    for name in ["org/right", "org/wrong"] {
+        origin.add(name, &[("x.bin", &bytes)]);
+    }
+    let server = Server::start(&env, &["--upstream", &origin.url()]);
+    let file = |name: &str| format!("/project/demo/org/{name}/resolve/main/x.bin");
+    assert!(server.get(&file("right")).body == bytes);
+    origin.plan(|plan| plan.is_wrong = true);
+    // Another namespace shares nothing that was fetched.
+    let elsewhere = file("wrong").replace("/project/demo/", "/project/other/");
+    let mut asked = server.begin(&elsewhere);
+    assert_eq!(asked.head().status, 200);
+    assert!(asked.rest().len() < bytes.len());
+    let rest = |file: &str| server.ask(&format!("GET {file}\nRange: bytes=1000-1999"));
+    let right = rest(&file("right"));
+    assert!(right.status == 206 && right.body == bytes[1000..2000]);
+    assert_eq!(rest(&elsewhere).status, 502);
+    assert_eq!(server.stop(), Some(0));
+    let log = std::fs::read_to_string(env.path("log")).unwrap();
+    let refused = log.lines().filter(|line| line.contains("\"status\":502"));
+    assert!(refused.clone().count() > 0, "{log}");
+    for line in refused {
+        assert!(
+            line.contains("sent wrong bytes of this file in the last hour"),
+            "{line}"
+        );
+    }
 }
 
 /// A client is told so before any byte, so that it asks again, and the log says which directory is too small.
@@ -133,16 +173,18 @@ fn a_file_for_which_there_is_no_room_is_not_promised() {
     );
     origin.add("org/m", &[("large", &large), ("small", &small)]);
     let dir = env.path("home/.cache/store");
-    let _cache = Small::new(&dir);
-    let server = Server::start(&env, &["--upstream", &origin.url()]);
-    let file = |path: &str| format!("/project/demo/org/m/resolve/main/{path}");
-    for _ in 0..2 {
-        let answer = server.get(&file("large"));
-        assert_eq!(answer.status, 503);
-        assert!(answer.header("retry-after").is_some());
+    for (namespace, cache) in [("demo", Small::new as fn(&_) -> _), ("other", Small::ext2)] {
+        let _cache = cache(&dir);
+        let server = Server::start(&env, &["--upstream", &origin.url()]);
+        let file = |path: &str| format!("/project/{namespace}/org/m/resolve/main/{path}");
+        for _ in 0..2 {
+            let answer = server.get(&file("large"));
+            assert_eq!(answer.status, 503);
+            assert!(answer.header("retry-after").is_some());
+        }
+        assert!(server.get(&file("small")).body == small);
+        assert_eq!(server.stop(), Some(0));
     }
-    assert!(server.get(&file("small")).body == small);
-    assert_eq!(server.stop(), Some(0));
     let log = std::fs::read_to_string(env.path("log")).unwrap();
     let dir = dir.display();
     let full = format!("org/m: large: reserve 20000000 bytes for a file that arrives in {dir}/");

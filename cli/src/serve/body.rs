@@ -171,6 +171,8 @@ pub(super) struct Body {
     content: Content,
     sent: u64,
     is_broken: bool,
+    /// A failure before any byte, while the head of the answer goes out.
+    failed: Option<Error>,
     error: Option<String>,
     end: Option<End>,
 }
@@ -181,6 +183,7 @@ impl Body {
             content,
             sent: 0,
             is_broken: false,
+            failed: None,
             error,
             end: Some(end),
         }
@@ -204,6 +207,9 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>>>> {
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         let next = match &mut self.content {
             Content::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
             Content::Whole(bytes) => Poll::Ready(Some(Ok(std::mem::take(bytes)))),
@@ -211,19 +217,25 @@ impl http_body::Body for Body {
             Content::Arriving(file) => file.next(context),
             Content::HeadOf(_) => return Poll::Ready(None),
         };
-        next.map(|next| {
-            next.map(|next| match next {
-                Ok(bytes) => {
-                    self.sent += bytes.len() as u64;
-                    Ok(Frame::data(bytes))
+        match next {
+            Poll::Ready(Some(Ok(bytes))) => {
+                self.sent += bytes.len() as u64;
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+            Poll::Ready(Some(Err(error))) => {
+                self.is_broken = true;
+                self.error = Some(one_line(&error));
+                if self.sent > 0 {
+                    return Poll::Ready(Some(Err(error)));
                 }
-                Err(error) => {
-                    self.is_broken = true;
-                    self.error = Some(one_line(&error));
-                    Err(error)
-                }
-            })
-        })
+                // A failure ends the connection, and the head with it that is not sent yet.
+                self.failed = Some(error);
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
     }
 
     fn is_end_stream(&self) -> bool {
@@ -238,6 +250,10 @@ impl http_body::Body for Body {
 impl Drop for Body {
     fn drop(&mut self) {
         let is_whole = self.left() == 0 && !self.is_broken;
+        if !is_whole {
+            let left = || "the connection ended before the answer".to_owned();
+            self.error.get_or_insert_with(left);
+        }
         if let Some(end) = self.end.take() {
             end(self.sent, is_whole, self.error.take());
         }

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub(crate) const PART_BYTES: u64 = 256 << 10;
 /// one is not. Clients give up after ten seconds without a byte.
 const HELD_BYTES: u64 = 1 << 10;
 const HELD_TIME: Duration = Duration::from_secs(4);
+/// How long a client waits who wants to know the size of a file.
+const SIZE_TIME: Duration = Duration::from_secs(1);
 
 type Reading = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
 
@@ -37,6 +40,8 @@ pub(crate) struct Spool {
     /// The directory on whose file system it is.
     dir: PathBuf,
     size: u64,
+    /// Where the file system reserves no room.
+    room: Option<Room>,
     seen: watch::Sender<Seen>,
 }
 
@@ -51,27 +56,37 @@ struct Seen {
 
 impl Spool {
     /// A file of `size` bytes, in `dir` or in the system's temporary directory. Its room on disk is reserved, so that no
-    /// client is promised what will not fit.
+    /// client is promised what will not fit. A file system that reserves none is asked what is free; `rooms` has what other
+    /// arriving files will take of it.
     ///
     /// # Errors
     /// If it cannot be created, or there is no room for it.
-    pub(crate) fn new(dir: Option<&Path>, size: u64) -> Result<Self> {
+    pub(crate) fn new(dir: Option<&Path>, size: u64, rooms: &Rooms) -> Result<Self> {
         let dir = dir.map_or_else(std::env::temp_dir, Path::to_owned);
         let made = std::fs::create_dir_all(&dir).and_then(|()| tempfile::tempfile_in(&dir));
         let file = made.map_err(|source| Error::io("create a file in", &dir, source))?;
-        if size > 0
-            && let Err(full @ (Errno::NOSPC | Errno::DQUOT)) =
-                fallocate(&file, FallocateFlags::empty(), 0, size)
-        {
-            // Any other error means that this file system reserves no room, or not now.
+        let full = |errno: Errno| {
             let doing = format!("reserve {size} bytes for a file that arrives in");
-            return Err(Error::io(&doing, &dir, full.into()));
-        }
+            Error::io(&doing, &dir, errno.into())
+        };
+        let reserved = match size {
+            0 => Ok(()),
+            _ => fallocate(&file, FallocateFlags::empty(), 0, size),
+        };
+        let room = match reserved {
+            Ok(()) => None,
+            Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => return Err(full(errno)),
+            Err(_) => {
+                let free = store::free_bytes(&dir)?.unwrap_or(u64::MAX);
+                Some(rooms.take(size, free).ok_or_else(|| full(Errno::NOSPC))?)
+            }
+        };
         let seen = watch::channel(Seen::default()).0;
         Ok(Self {
             file,
             dir,
             size,
+            room,
             seen,
         })
     }
@@ -86,6 +101,9 @@ impl Spool {
     /// If the disk is full.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Result<()> {
         let written = self.file.write_all_at(bytes, at);
+        if let Some(room) = &self.room {
+            room.written(bytes.len() as u64);
+        }
         written.map_err(|source| Error::io("write a file that arrives in", &self.dir, source))
     }
 
@@ -153,6 +171,46 @@ impl Spool {
     }
 }
 
+/// What arriving files will still take of file systems that reserve no room.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rooms(Arc<AtomicU64>);
+
+/// What one file will still take.
+struct Room {
+    rooms: Rooms,
+    left: AtomicU64,
+}
+
+impl Rooms {
+    /// Room for `bytes`, if that many are free beside what is promised to others.
+    fn take(&self, bytes: u64, free: u64) -> Option<Room> {
+        let fits = |promised: u64| promised.checked_add(bytes).filter(|all| *all <= free);
+        let order = Ordering::Relaxed;
+        self.0.fetch_update(order, order, fits).ok()?;
+        Some(Room {
+            rooms: self.clone(),
+            left: AtomicU64::new(bytes),
+        })
+    }
+}
+
+impl Room {
+    fn written(&self, bytes: u64) {
+        let order = Ordering::Relaxed;
+        let left = |left: u64| Some(left.saturating_sub(bytes));
+        let before = self.left.fetch_update(order, order, left);
+        let before = before.unwrap_or_default();
+        self.rooms.0.fetch_sub(bytes.min(before), order);
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let left = *self.left.get_mut();
+        self.rooms.0.fetch_sub(left, Ordering::Relaxed);
+    }
+}
+
 /// Part of an arriving file, for one client.
 pub(crate) struct Following {
     source: Arc<Source>,
@@ -165,8 +223,8 @@ pub(crate) struct Following {
 
 impl Following {
     /// The bytes in `range`, once the first of them is readable; all of them, if they are so few that they could not come
-    /// one by one for long, so that an error is told before the head of the answer. The first byte alone of a file is no
-    /// such part: who asks for it wants the size, and reads no body.
+    /// one by one for long, so that an error is told before the head of the answer. For the first byte alone of a file that
+    /// takes only a moment: who asks for it wants the size, and reads no body.
     ///
     /// # Errors
     /// If it will not come.
@@ -177,7 +235,12 @@ impl Following {
     ) -> Result<Self> {
         let len = range.end.saturating_sub(range.start);
         let is_for_size = range == (0..1) && spool.size > 1;
-        if len > 0 && len <= HELD_BYTES && !is_for_size {
+        if is_for_size {
+            match tokio::time::timeout(SIZE_TIME, spool.whole()).await {
+                Ok(whole) => whole?,
+                Err(_) => spool.behind(0).await?,
+            };
+        } else if (1..=HELD_BYTES).contains(&len) {
             spool.whole().await?;
         } else if len > 0 {
             spool.behind(range.start).await?;
@@ -239,7 +302,7 @@ mod tests {
 
     #[test]
     fn the_last_byte_is_read_when_all_are_right() {
-        let spool = Spool::new(None, 4).unwrap();
+        let spool = Spool::new(None, 4, &Rooms::default()).unwrap();
         spool.write(0, b"abcd").unwrap();
         spool.came(4);
         assert_eq!(behind(&spool, 0).unwrap(), 3);
@@ -250,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_part_is_not_complete_before_all_are_right() {
-        let spool = Spool::new(None, 9000).unwrap();
+        let spool = Spool::new(None, 9000, &Rooms::default()).unwrap();
         let runtime = crate::serve::runtime().unwrap();
         let free = |at: u64, end: u64| runtime.block_on(spool.free(at, end));
         spool.came(5000);
@@ -270,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_part_of_what_turns_out_wrong_is_cut() {
-        let spool = Spool::new(None, 900).unwrap();
+        let spool = Spool::new(None, 900, &Rooms::default()).unwrap();
         spool.came(500);
         spool.fail("wrong bytes");
         let runtime = crate::serve::runtime().unwrap();
@@ -279,8 +342,23 @@ mod tests {
     }
 
     #[test]
+    fn room_is_promised_once() {
+        let rooms = Rooms::default();
+        let first = rooms.take(6, 10).unwrap();
+        assert!(rooms.take(5, 10).is_none());
+        // What is written is not free any more.
+        first.written(4);
+        assert!(rooms.take(5, 6).is_none());
+        let second = rooms.take(4, 6).unwrap();
+        assert!(rooms.take(1, 6).is_none());
+        first.written(9);
+        drop((first, second));
+        assert!(rooms.take(1, 0).is_none() && rooms.take(2, 2).is_some());
+    }
+
+    #[test]
     fn what_failed_ends_behind_what_came() {
-        let spool = Spool::new(None, 9).unwrap();
+        let spool = Spool::new(None, 9, &Rooms::default()).unwrap();
         spool.came(5);
         spool.fail("broken off");
         assert_eq!(behind(&spool, 4).unwrap(), 5);

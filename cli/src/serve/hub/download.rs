@@ -103,12 +103,12 @@ impl Hub {
         let is_later = range.start > 0;
         if let (Some(pull), Some(etag)) = (&self.pull, entry.known_etag())
             && is_later
-            && pull.was_wrong(etag.value())
+            && pull.was_wrong(&revision.repo.name, etag.value())
         {
             // A client that continues after wrong bytes would have a corrupt file of the right size.
             return Err(Fault::new(
                 StatusCode::BAD_GATEWAY,
-                "the upstream sent wrong bytes of this file before: delete what you have of it, and start again",
+                "the upstream sent wrong bytes of this file in the last hour: delete what you have of it, and get it whole",
             ));
         }
         if let What::Absent(size, name) = &entry.what {

@@ -115,6 +115,14 @@ impl Fault {
         )
     }
 
+    /// The API of a Hub has this, or may have it, and this server does not.
+    pub(crate) fn no_call() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "this server does not do that: `store help doors` says what it does",
+        )
+    }
+
     /// Sets the error code.
     pub(super) fn coded(self, code: Option<&'static str>) -> Self {
         Self { code, ..self }
@@ -210,7 +218,7 @@ impl From<Fault> for Answer {
         for (name, value) in fault.more {
             answer = answer.with(name, value);
         }
-        answer.error = fault.behind;
+        answer.error = Some(fault.behind.unwrap_or(fault.message));
         answer
     }
 }

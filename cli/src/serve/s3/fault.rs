@@ -137,7 +137,7 @@ impl Fault {
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             answer = answer.with(RETRY_AFTER, LATER_SECS);
         }
-        answer.error = self.behind;
+        answer.error = Some(self.behind.unwrap_or(self.message));
         answer
     }
 }

@@ -192,9 +192,10 @@ async fn ask(
 mod tests {
     use super::*;
     use crate::serve::hub::hashes::git_name;
+    use crate::serve::spool::Rooms;
 
     fn written(name: &str, size: u64, parts: &[&'static [u8]]) -> Result<(), Failure> {
-        let spool = Spool::new(None, size).unwrap();
+        let spool = Spool::new(None, size, &Rooms::default()).unwrap();
         let (sender, receiver) = channel(PARTS_WAITING_MAX);
         for part in parts {
             sender.try_send(Bytes::from_static(part)).unwrap();

@@ -28,7 +28,7 @@ use crate::serve::hub::repos::Commit;
 use crate::serve::hub::repos::Repo;
 use crate::serve::hub::route::Named;
 use crate::serve::source::{Sight, Source, block};
-use crate::serve::spool::Spool;
+use crate::serve::spool::{Rooms, Spool};
 use crate::ui::failure::one_line;
 use access::Access;
 pub(super) use access::Who;
@@ -80,8 +80,9 @@ pub(crate) struct Pull {
     flights: Flights,
     fetches: Semaphore,
     keeper: Keeper,
-    /// Hashes of files of which wrong bytes were sent, and when.
-    wrong: Mutex<HashMap<String, Instant>>,
+    rooms: Rooms,
+    /// Files of which wrong bytes were sent, and when.
+    wrong: Mutex<HashMap<Key, Instant>>,
     beating: Once,
     began: Instant,
 }
@@ -139,6 +140,7 @@ impl Pull {
             flights: Flights::default(),
             fetches: Semaphore::new(FETCHES_MAX),
             keeper: Keeper::new(),
+            rooms: Rooms::default(),
             wrong: Mutex::default(),
             beating: Once::new(),
             began: Instant::now(),
@@ -187,10 +189,12 @@ impl Pull {
         }
     }
 
-    /// Whether wrong bytes of this file were sent, which a client may want to resume.
-    pub(super) fn was_wrong(&self, name: &str) -> bool {
+    /// Whether wrong bytes of this file of a ref were sent, which a client may want to resume. Another ref may have had the
+    /// right ones all along.
+    pub(super) fn was_wrong(&self, target: &RefName, name: &str) -> bool {
         let wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-        wrong.get(name).is_some_and(|at| at.elapsed() < WRONG_TIME)
+        let key = (target.clone(), name.to_owned());
+        wrong.get(&key).is_some_and(|at| at.elapsed() < WRONG_TIME)
     }
 
     async fn fly(self: Arc<Self>, key: Key, wanted: Wanted, flight: Arc<Flight>) {
@@ -208,8 +212,8 @@ impl Pull {
             Err(_) => self.fetches.acquire().await.ok(),
         };
         let dir = self.source.cache_dir().map(|dir| dir.join("hub-arriving"));
-        let size = wanted.size;
-        let spool = match block(move || Spool::new(dir.as_deref(), size)).await {
+        let (size, rooms) = (wanted.size, self.rooms.clone());
+        let spool = match block(move || Spool::new(dir.as_deref(), size, &rooms)).await {
             Ok(spool) => Arc::new(spool),
             Err(error) => {
                 return self
@@ -235,7 +239,7 @@ impl Pull {
             }
             Err(failure) => {
                 if let Failure::Wrong(_) = &failure {
-                    self.note_wrong(&wanted.name);
+                    self.note_wrong(key.clone());
                 }
                 let why = failure.why();
                 self.failed(&key, &wanted, &flight, failure).await;
@@ -253,12 +257,12 @@ impl Pull {
         release(Arc::clone(flight), Ended::Left).await;
     }
 
-    fn note_wrong(&self, name: &str) {
+    fn note_wrong(&self, key: Key) {
         let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         if wrong.len() >= WRONG_MAX {
             wrong.retain(|_, at| at.elapsed() < WRONG_TIME);
         }
-        wrong.insert(name.to_owned(), Instant::now());
+        wrong.insert(key, Instant::now());
     }
 
     /// Waits until this server is to fetch the file, or another server has stored it.
