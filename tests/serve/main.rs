@@ -14,6 +14,7 @@ mod places;
 mod pull;
 mod pull_later;
 mod pull_saved;
+mod refused;
 mod replaced;
 mod s3;
 mod s3_client;

@@ -193,14 +193,23 @@ impl Applying<'_> {
             "lfsFile" if value.algo == "sha256" => self.uploaded(&value.oid, value.size)?,
             "deletedFile" => return self.remove(edit, path),
             "deletedFolder" => return self.remove(edit, path.trim_end_matches('/')),
+            "file" => {
+                return Err(Error::invalid(format!(
+                    "{path}: expected content in the encoding base64, found {:?}",
+                    value.encoding
+                )));
+            }
             key => {
                 return Err(Error::invalid(format!(
-                    "a line {key:?} that this endpoint does not take"
+                    "a line {key:?} of the commit, which this endpoint does not take"
                 )));
             }
         };
         // A download into a checkout of git would change the repository there. Clients refuse such a path, too.
-        if path.split('/').any(|name| name == ".git") {
+        if path
+            .split('/')
+            .any(|name| name.eq_ignore_ascii_case(".git"))
+        {
             return Err(Error::invalid(format!(
                 "{path}: a repo has no folder or file called .git"
             )));
@@ -312,7 +321,7 @@ async fn header(asked: &mut Asked) -> Outcome<(Value, Bytes)> {
         let (used, event) = stream.take(&part)?;
         came += used;
         match event {
-            Some(Event::Line(line, false)) if line.key == "header" => {
+            Some(Event::Line(line, false)) if line.is_header() => {
                 return Ok((line.value, part.slice(used..)));
             }
             None if came <= HEADER_BYTES_MAX && used == part.len() => {}
@@ -320,10 +329,10 @@ async fn header(asked: &mut Asked) -> Outcome<(Value, Bytes)> {
         }
     }
     match stream.finish() {
-        Ok(Some(Event::Line(line, false))) if line.key == "header" => {
-            Ok((line.value, Bytes::new()))
-        }
-        _ => Err(Fault::bad("a commit begins with its header")),
+        Ok(Some(Event::Line(line, false))) if line.is_header() => Ok((line.value, Bytes::new())),
+        _ => Err(Fault::bad(
+            "a commit begins with a header, which has a summary",
+        )),
     }
 }
 

@@ -172,7 +172,11 @@ impl Hub {
             caller,
             note: Mutex::default(),
         };
-        let route = route.ok_or_else(Fault::no_route)?;
+        let is_api = rest.first().is_some_and(|first| first == "api");
+        let route = route.ok_or_else(|| match is_api {
+            true => Fault::no_call(),
+            false => Fault::no_route(),
+        })?;
         let mut answer = match (&head.method, route) {
             (&Method::GET | &Method::HEAD, Route::Root) => {
                 Ok(Answer::text(StatusCode::OK, WELCOME))

@@ -19,6 +19,13 @@ pub(super) struct Line {
     pub(super) value: Value,
 }
 
+impl Line {
+    /// Whether a commit may begin with the line.
+    pub(super) fn is_header(&self) -> bool {
+        self.key == "header" && !self.value.summary.is_empty()
+    }
+}
+
 /// The value of a line; its key decides which fields are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -183,8 +190,9 @@ impl Stream {
         if line.iter().all(u8::is_ascii_whitespace) {
             return Ok(None);
         }
-        let line = serde_json::from_slice(&line)
-            .map_err(|source| Error::invalid("a line of the commit is none").because(source))?;
+        let line = serde_json::from_slice(&line).map_err(|source| {
+            Error::invalid(format!("not the JSON of a line of a commit: {source}"))
+        })?;
         Ok(Some(Event::Line(line, has_file)))
     }
 }

@@ -42,7 +42,9 @@ impl Hub {
         asked: &mut Asked,
     ) -> Outcome<Answer> {
         let body = asked.whole(BATCH_BYTES_MAX).await?;
-        let wanted = announced(&body).ok_or_else(|| Fault::bad("the body announces no files"))?;
+        let wanted = announced(&body).ok_or_else(|| {
+            Fault::bad("expected the operation upload, and objects with the SHA-256 of a file as oid, and its size")
+        })?;
         let (sight, repo) = self.find_to_write(request, kind, id).await?;
         let namespace = request.namespace.clone();
         let found = wanted.clone();
@@ -126,7 +128,9 @@ impl Hub {
             crate::serve::tokens::is_equal(signature.as_bytes(), expected.as_bytes())
         });
         if !is_signed || !is_hex(oid, 64) {
-            return Err(Fault::forbidden("the signature of the upload is wrong"));
+            return Err(Fault::forbidden(
+                "the signature of the upload is wrong, or its token was removed: announce it again",
+            ));
         }
         if until < Timestamp::now().as_second() {
             return Err(Fault::forbidden("the upload was announced too long ago"));

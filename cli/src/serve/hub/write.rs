@@ -182,13 +182,20 @@ impl Hub {
         kind: Type,
         id: Id,
     ) -> Outcome<(Sight, Repo)> {
-        let found = self.find_here(request, kind, id).await?;
+        let (sight, repo) = self.find_here(request, kind, id).await?;
         request.check_may_write()?;
-        match found.1.is_saved() {
-            true => Err(Fault::forbidden(
+        if repo.is_saved() {
+            return Err(Fault::forbidden(
                 "this repo is part of a saved cache, which keeps what another hub said: make one of your own",
+            ));
+        }
+        let (inner, at, own) = (Arc::clone(&self.inner), Arc::clone(&sight), repo.clone());
+        let newest = block(move || inner.repos.commit(&at, &own, "main")).await?;
+        match newest.is_some_and(|commit| commit.files.is_file()) {
+            true => Err(Fault::forbidden(
+                "this repo is a ref that is a single file, which takes no others: make one of your own",
             )),
-            false => Ok(found),
+            false => Ok((sight, repo)),
         }
     }
 }

@@ -28,6 +28,8 @@ pub(crate) use self::mirrors::Mirrors;
 const VERSIONS_SEARCHED_MAX: usize = 64;
 /// Maximum number of trees whose saved repos are cached.
 const TREES_KNOWN_MAX: usize = 10_000;
+/// How many digits clients give of a parent at least.
+const SHORT_DIGITS_MIN: usize = 7;
 /// Maximum number of versions to list as tags.
 const TAGS_MAX: usize = 10_000;
 
@@ -69,6 +71,13 @@ pub(crate) enum FilesOf {
     Snapshot { snapshot: Content, repo: Content },
     /// A commit of a mirror: its listing, and the tree of the repo.
     Listed { listing: Content, repo: Content },
+}
+
+impl FilesOf {
+    /// Whether the revision is a single file.
+    pub(in crate::serve::hub) fn is_file(&self) -> bool {
+        matches!(self, Self::Root(top) if !top.is_tree)
+    }
 }
 
 /// The root of a version.
@@ -171,16 +180,19 @@ impl Repos {
         Ok(None)
     }
 
-    /// The newest version of a repo that is this commit. Blocks.
+    /// The newest version of a repo that is this commit, given by all 40 digits or the first of them. Blocks.
     pub(crate) fn number(
         &self,
         reader: &Reader<'_>,
         repo: &Repo,
         hex: &str,
     ) -> Result<Option<u64>> {
+        if hex.len() < SHORT_DIGITS_MIN {
+            return Ok(None);
+        }
         let versions = reader.view().state.versions(&repo.name)?;
         let mut versions = versions.iter().rev();
-        let found = versions.find(|(_, version)| repo.hex(&version.root) == hex);
+        let found = versions.find(|(_, version)| repo.hex(&version.root).starts_with(hex));
         Ok(found.map(|(number, _)| *number))
     }
 
