@@ -85,7 +85,7 @@ fn nobody_else_is_let_in_by_accident() {
     exit code: 2
     --- stdout
     --- stderr
-    error: invalid value 'nowhere' for '--listen <ADDRESS>': invalid socket address syntax
+    error: invalid value 'nowhere' for '--listen <ADDRESS>': expected an IP address and a port, like 127.0.0.1:8710 or [::]:8710
 
     For more information, try '--help'.
     ");

@@ -277,6 +277,7 @@ fn a_unit_runs_the_server_with_its_keys_and_no_more_rights_than_it_needs() {
         "--access-log",
         "logs/access.log",
     ];
+    env.write("keys.toml", "");
     let words = [&words[..], &TLS, &["--s3-keys", "keys.toml"]].concat();
     let unit = env.ok(&words);
     let root = env.root();
@@ -311,6 +312,34 @@ fn a_unit_runs_the_server_with_its_keys_and_no_more_rights_than_it_needs() {
         "{plain}"
     );
     verify(&env, &unit);
+}
+
+/// A unit that cannot start would be started again and again.
+#[test]
+fn a_unit_that_could_not_start_is_not_printed() {
+    let env = world();
+    for (words, told) in [
+        (
+            &["--listen", "0.0.0.0:8710"][..],
+            "the server lets everybody in",
+        ),
+        (&["--s3-listen", "0.0.0.0:8711"], "there are no --s3-keys"),
+        (
+            &["--s3-listen", "127.0.0.1:8711", "--s3-keys", "none"],
+            "--s3-keys: open ",
+        ),
+        (
+            &["--tls-cert", "none", "--tls-key", "pair.key"],
+            "--tls-cert: open ",
+        ),
+    ] {
+        let refused = env.store([&["serve", "--systemd"], words].concat());
+        assert!(
+            matches!(refused.code, Some(1 | 3)) && refused.stdout.is_empty(),
+            "{refused}"
+        );
+        assert!(refused.stderr.contains(told), "{refused}");
+    }
 }
 
 /// systemd checks the unit.

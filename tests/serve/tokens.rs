@@ -149,8 +149,10 @@ fn an_s3_door_without_keys_is_closed_by_the_first_token() {
         text.contains("cannot read its tokens") && !text.contains("tokens.json"),
         "{text}"
     );
+    // Who replaces the last token opens nothing in between.
     fs::remove_file(&file).unwrap();
-    assert_eq!(asked().0, 200);
+    assert_eq!(asked().0, 403);
+    assert_eq!(server.get("/project/demo/api/models").status, 401);
     assert_eq!(server.stop(), Some(0));
     let log = fs::read_to_string(env.path("log")).unwrap();
     assert!(
@@ -209,9 +211,34 @@ fn tokens_are_made_listed_and_removed() {
     check!(env, env.store(["token", "rm", "ci"]), @"
     exit code: 0
     --- stdout
-    ci lets nobody in any more
+    ci lets nobody in any more; it was the last one: servers that run let nobody in, and one that starts now asks nobody for a token
     --- stderr
     ");
+}
+
+#[test]
+fn a_token_that_would_let_nobody_in_is_refused() {
+    let env = environment!();
+    let refused = env.store(["token", "add", "x", "--expires", "0d"]);
+    assert_eq!(refused.code, Some(2), "{refused}");
+    // What cannot be kept is not shown.
+    env.write("home/.config", "");
+    let refused = env.store(["token", "add", "x"]);
+    assert!(
+        refused.code == Some(1) && refused.stdout.is_empty(),
+        "{refused}"
+    );
+    fs::remove_file(env.path("home/.config")).unwrap();
+    env.ok([
+        "token",
+        "add",
+        "x",
+        "--namespace",
+        "team/a",
+        "--namespace",
+        "team/a",
+    ]);
+    assert_eq!(env.ok(["token", "ls"]).matches("team/a").count(), 1);
 }
 
 /// Runs `store token add` with a standard output that takes nothing.

@@ -112,11 +112,8 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     }
     memory::share_heaps();
     let tokens = Arc::new(Tokens::open(config::tokens_file())?);
-    check_address(args.listen, &tokens)?;
+    check_addresses(args, &tokens)?;
     let keys = args.s3_keys.as_deref().map(Keys::read).transpose()?;
-    if let (Some(address), None) = (args.s3_listen, &keys) {
-        check_open(address, &tokens)?;
-    }
     let identity = identity(args, context)?;
     let scheme = if identity.is_some() { "https" } else { "http" };
     let give_up = Arc::new(AtomicBool::new(false));
@@ -220,6 +217,15 @@ fn address(text: &str) -> std::result::Result<SocketAddr, &'static str> {
 fn variable(name: &str) -> Option<String> {
     let value = std::env::var(name).ok();
     value.filter(|value| !value.is_empty())
+}
+
+/// Refuses addresses at which those are let in who should not be.
+fn check_addresses(args: &Args, tokens: &Tokens) -> Result<()> {
+    check_address(args.listen, tokens)?;
+    match (args.s3_listen, &args.s3_keys) {
+        (Some(address), None) => check_open(address, tokens),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses an address that other hosts reach if there are no tokens.

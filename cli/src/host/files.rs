@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use store::{Error, Precious, Result};
+use tempfile::NamedTempFile;
 
 /// Maximum number of symlinks to follow, as in the kernel.
 const LINKS_MAX: u32 = 40;
@@ -27,26 +28,40 @@ pub(crate) enum Use {
     Report,
 }
 
+/// A written file that is not in its place yet. It goes if it is never put there.
+pub(crate) struct Prepared {
+    temporary: NamedTempFile,
+    path: PathBuf,
+    dir: PathBuf,
+    /// Keeps `dir` valid.
+    _held: Option<(PathBuf, OwnedFd)>,
+    what: Use,
+}
+
 /// Creates or replaces `path`, and creates missing directories. Keeps mode and owner of the old file. A symlink of
 /// another user is replaced itself, so that this user does not choose which file is overwritten.
 pub(crate) fn replace(path: &Path, bytes: &[u8], what: Use) -> Result<()> {
+    prepare(path, bytes, what)?.put()
+}
+
+/// Writes what is to become `path`, as [`replace`] does: what can go wrong has then gone right.
+pub(crate) fn prepare(path: &Path, bytes: &[u8], what: Use) -> Result<Prepared> {
     let failed = |source| Error::io("write", path, source);
     // The caller's own symlink stays, and its target is replaced.
     let path = &behind_links(path);
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let dir = dir.unwrap_or_else(|| Path::new("."));
-    let held;
-    let (dir, path) = match what {
+    let (dir, path, held) = match what {
         Use::Report => {
-            held = store::make_directories(dir)?;
-            within(&held, path)
+            let held = store::make_directories(dir)?;
+            let (dir, path) = within(&held, path);
+            (dir, path, Some(held))
         }
         _ => {
             std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
-            (dir.to_owned(), path.to_owned())
+            (dir.to_owned(), path.to_owned(), None)
         }
     };
-    let (dir, path) = (&dir, &path);
     let mode = match what {
         Use::Settings => 0o600,
         _ => 0o666,
@@ -54,10 +69,10 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], what: Use) -> Result<()> {
     let mut temporary = tempfile::Builder::new()
         .prefix(".store-")
         .permissions(Permissions::from_mode(mode))
-        .tempfile_in(dir)
+        .tempfile_in(&dir)
         .map_err(failed)?;
     temporary.write_all(bytes).map_err(failed)?;
-    let old = std::fs::symlink_metadata(path);
+    let old = std::fs::symlink_metadata(&path);
     if let Some(old) = old.ok().filter(Metadata::is_file) {
         // Only root can change the owner. If another user replaces the file, it belongs to that user from then on.
         let _refused = fchown(temporary.as_file(), Some(old.uid()), Some(old.gid()));
@@ -67,14 +82,28 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], what: Use) -> Result<()> {
     if what == Use::Settings {
         temporary.as_file().sync_all().map_err(failed)?;
     }
-    temporary
-        .persist(path)
-        .map_err(|error| failed(error.error))?;
-    match what {
-        Use::Settings => File::open(dir)
-            .and_then(|dir| dir.sync_all())
-            .map_err(failed),
-        _ => Ok(()),
+    Ok(Prepared {
+        temporary,
+        path,
+        dir,
+        _held: held,
+        what,
+    })
+}
+
+impl Prepared {
+    /// Puts the file in its place.
+    pub(crate) fn put(self) -> Result<()> {
+        let path = &self.path;
+        let failed = |source| Error::io("write", path, source);
+        let placed = self.temporary.persist(path);
+        placed.map_err(|error| failed(error.error))?;
+        match self.what {
+            Use::Settings => File::open(&self.dir)
+                .and_then(|dir| dir.sync_all())
+                .map_err(failed),
+            _ => Ok(()),
+        }
     }
 }
 

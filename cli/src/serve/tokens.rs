@@ -1,13 +1,14 @@
 //! Tokens: who may read or write which namespaces through the doors of this host.
 //!
 //! They are kept in `tokens.json` beside the configuration, readable by its owner only, and as hashes, so that the file
-//! does not reveal them. Without tokens, a server answers everybody who reaches it. Changes of the file take effect
-//! with the next request.
+//! does not reveal them. Without tokens, a server answers everybody who reaches it; once it has seen some, it never does so
+//! again. Changes of the file take effect with the next request.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper::http::request::Parts;
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use store::{Error, Namespace, Pattern, Result};
 
-use crate::host::files::{self, Use};
+use crate::host::files::{self, Prepared, Use};
 use crate::serve::foreign;
 use crate::serve::text::{hex, unhex};
 
@@ -80,8 +81,9 @@ pub(crate) enum Caller {
 /// The file of tokens, as last read.
 pub(crate) struct Tokens {
     path: Option<PathBuf>,
-    /// Whether there were tokens when the server started. Then nobody is let in if all are removed.
-    is_closed: bool,
+    /// Whether there were tokens at any time since the server started. Then nobody is let in if all are removed: who
+    /// replaces the last one would open the server in between.
+    is_closed: AtomicBool,
     seen: Mutex<Option<(Stamp, Known)>>,
 }
 
@@ -188,7 +190,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Token>> {
     let document: Document = serde_json::from_slice(&text).map_err(|source| {
         Error::invalid(format!("{}: expected a list of tokens", path.display()))
             .because(source)
-            .hint("make tokens with `store token add`, and no others")
+            .hint("put a copy of it back; or move it away, and make all tokens anew with `store token add`")
     })?;
     Ok(document.tokens)
 }
@@ -228,15 +230,50 @@ pub(in crate::serve) fn check_closed(
     }
 }
 
-/// Replaces the tokens in `path`.
+/// Writes the tokens that are to replace those in `path`.
 ///
 /// # Errors
-/// If it cannot be written.
-pub(crate) fn write(path: &Path, tokens: Vec<Token>) -> Result<()> {
+/// If they cannot be written.
+pub(crate) fn prepare(path: &Path, tokens: Vec<Token>) -> Result<Prepared> {
     let mut text = serde_json::to_vec_pretty(&Document { tokens })
         .map_err(|source| Error::invalid("tokens as JSON").because(source))?;
     text.push(b'\n');
-    files::replace(path, &text, Use::Settings)
+    files::prepare(path, &text, Use::Settings)
+}
+
+/// Parses a glob of namespaces.
+///
+/// # Errors
+/// If no namespace can have such a name.
+pub(crate) fn parse_glob(text: &str) -> std::result::Result<Pattern, &'static str> {
+    let begins = ["team/", "project/", "*"];
+    match begins.iter().any(|begin| text.starts_with(begin)) {
+        true if !may_match(text) => Err(
+            "no namespace has such a name; one is team/NAME or project/NAME, and several are given one by one",
+        ),
+        true => Ok(Pattern::new(text)),
+        false => Err(
+            "expected a namespace, in which * stands for anything, like project/llama-ft or 'team/*'",
+        ),
+    }
+}
+
+/// Whether there can be a namespace that the glob matches.
+fn may_match(glob: &str) -> bool {
+    let is_namespace = |text: &str| text.parse::<Namespace>().is_ok();
+    let Some((first, rest)) = glob.split_once('*') else {
+        return is_namespace(glob);
+    };
+    // The first star may stand for the kind of a namespace; any star for nothing, or for a part of a name.
+    let stars = ["project/a", "team/a", "a"];
+    let stars = stars
+        .iter()
+        .flat_map(|star| (0..=star.len()).filter_map(|end| star.get(..end)));
+    let rests = ["", "a"].map(|star| rest.replace('*', star));
+    stars.into_iter().any(|star| {
+        let mut rests = rests.iter();
+        rests.any(|rest| is_namespace(&format!("{first}{star}{rest}")))
+    })
 }
 
 impl Tokens {
@@ -245,18 +282,18 @@ impl Tokens {
     /// # Errors
     /// If it cannot be read.
     pub(crate) fn open(path: Option<PathBuf>) -> Result<Self> {
-        let mut tokens = Self {
+        let tokens = Self {
             path,
-            is_closed: false,
+            is_closed: AtomicBool::new(false),
             seen: Mutex::new(None),
         };
-        tokens.is_closed = !tokens.now()?.is_empty();
+        tokens.now()?;
         Ok(tokens)
     }
 
     /// Whether the server requires tokens.
     pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed
+        self.is_closed.load(Ordering::Relaxed)
     }
 
     /// The caller with this Authorization header.
@@ -265,7 +302,7 @@ impl Tokens {
     /// If the tokens cannot be read.
     pub(crate) fn caller(&self, authorization: Option<&str>) -> Result<Caller> {
         let tokens = self.now()?;
-        if tokens.is_empty() && !self.is_closed {
+        if !self.is_closed() {
             return Ok(Caller::Everybody);
         }
         let Some(text) = authorization else {
@@ -299,7 +336,7 @@ impl Tokens {
         text: &str,
     ) -> Result<Option<String>> {
         let tokens = self.now()?;
-        let is_open = tokens.is_empty() && !self.is_closed;
+        let is_open = !self.is_closed();
         let now = Timestamp::now();
         let of_name = tokens.iter().find(|token| token.name == by);
         // The token's bearer could sign anything, so the token must allow everything that a signature allows.
@@ -340,6 +377,9 @@ impl Tokens {
             return Ok(Arc::clone(tokens));
         }
         let tokens: Arc<Vec<_>> = Arc::new(read(path)?.into_iter().map(Arc::new).collect());
+        if !tokens.is_empty() {
+            self.is_closed.store(true, Ordering::Relaxed);
+        }
         *seen = Some((stamp, Arc::clone(&tokens)));
         Ok(tokens)
     }
@@ -354,6 +394,10 @@ pub(crate) fn is_equal(one: &[u8], other: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn write(path: &Path, tokens: Vec<Token>) -> Result<()> {
+        prepare(path, tokens)?.put()
+    }
 
     #[test]
     fn a_token_lets_its_bearer_in_where_it_says_and_as_long() {

@@ -4,6 +4,7 @@
 //! server, so the server's user need not be able to read them. Everybody may read a unit, so an upstream's token is in
 //! a file that only systemd reads.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use super::Args;
 use crate::config::{clusters, tokens_file};
 use crate::context::Context;
 use crate::context::schedule::{self, Command};
-use crate::serve::tokens;
+use crate::serve::tokens::{self, Tokens};
 use crate::ui::human;
 
 /// The name of the service.
@@ -59,6 +60,20 @@ pub(super) fn text(args: &Args, context: &Context) -> Result<String> {
     let store = context.lasting_store()?;
     let command = Command::of_server(&store, context)?;
     let credentials = credentials(args);
+    for Credential { option, path, .. } in &credentials {
+        // systemd can read what this user may be unable to.
+        if let Err(error) = path.metadata()
+            && error.kind() == io::ErrorKind::NotFound
+        {
+            return Err(Error::io("open", path, error)
+                .within(option)
+                .hint("make it first: without it, the service does not start"));
+        }
+    }
+    let (owner, _) = owner(&store);
+    if owner == rustix::process::getuid().as_raw() {
+        super::check_addresses(args, &Tokens::open(tokens_file())?)?;
+    }
     let loaded = credentials.iter().map(|one| {
         // This setting has no quoting.
         let path = one.path.to_string_lossy().replace('%', "%%");
@@ -95,7 +110,7 @@ pub(super) fn text(args: &Args, context: &Context) -> Result<String> {
         directory(&store).starts_with("/tmp/") || directory(&store).starts_with("/var/tmp/");
     let tmp = if is_in_tmp { "no" } else { "yes" };
     let (uid, gid) = runner(&store);
-    let advice = advice + &tokens_of_others(owner(&store))?;
+    let advice = advice + &tokens_of_others(args, owner)?;
     Ok(format!(
         "# /etc/systemd/system/{NAME}.service\n{advice}\
          [Unit]\nDescription=Answer clients of a Hugging Face Hub and of S3 out of a store\n\
@@ -198,7 +213,7 @@ fn owner(store: &str) -> (u32, u32) {
 }
 
 /// A comment about tokens that the service will not have.
-fn tokens_of_others((uid, _): (u32, u32)) -> Result<String> {
+fn tokens_of_others(args: &Args, uid: u32) -> Result<String> {
     let user = rustix::process::getuid().as_raw();
     let made = match tokens_file().filter(|_| user != uid) {
         Some(place) => tokens::read(&place)?.len(),
@@ -208,9 +223,12 @@ fn tokens_of_others((uid, _): (u32, u32)) -> Result<String> {
         return Ok(String::new());
     }
     let count = human::counted(made as u64, "token");
+    let without = match args.listen.ip().is_loopback() {
+        true => "it asks\n# nobody for one",
+        false => "it does\n# not start",
+    };
     Ok(format!(
-        "# {count} of user {user} will not count: it runs as user {uid}, who owns the store. With no token of that user it asks\n\
-         # nobody for one: add them as that user, with `store token add`.\n"
+        "# {count} of user {user} will not count: it runs as user {uid}, who owns the store. With no token of that user {without}: add them as that user, with `store token add`.\n"
     ))
 }
 

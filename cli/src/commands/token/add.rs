@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use store::{Error, ErrorKind, Namespace, Pattern, Result};
+use store::{Error, ErrorKind, Pattern, Result};
 
 use crate::context::Context;
 use crate::serve::tokens::{self, Role, Token};
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     role: Role,
 
     /// Where it is allowed, like project/llama-ft or 'team/*'; may be given several times [default: everywhere]
-    #[arg(long = "namespace", value_name = "GLOB", value_parser = parse_glob)]
+    #[arg(long = "namespace", value_name = "GLOB", value_parser = tokens::parse_glob)]
     namespaces: Vec<Pattern>,
 
     /// Let its bearer see what the server's own token for an upstream can see: `store serve --upstream-token-env`
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     upstream: bool,
 
     /// How long it is valid, like 90d [default: until it is removed]
-    #[arg(long, value_name = "TIME", value_parser = human::parse_span)]
+    #[arg(long, value_name = "TIME", value_parser = parse_validity)]
     expires: Option<Duration>,
 }
 
@@ -61,10 +61,15 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
             )),
         );
     }
-    let namespaces = match args.namespaces.as_slice() {
-        [] => vec![Pattern::new("*")],
-        some => some.to_vec(),
-    };
+    let mut namespaces = Vec::new();
+    for glob in &args.namespaces {
+        if !namespaces.contains(glob) {
+            namespaces.push(glob.clone());
+        }
+    }
+    if namespaces.is_empty() {
+        namespaces.push(Pattern::new("*"));
+    }
     let end = |span| {
         Timestamp::now().checked_add(span).map_err(|source| {
             Error::invalid("--expires: it ends later than times can say").because(source)
@@ -74,6 +79,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let (mut token, text) = Token::new(args.name.clone(), args.role, namespaces, expires)?;
     token.upstream = args.upstream;
     all.push(token);
+    let prepared = tokens::prepare(&place, all)?;
     // Before the token counts: one that nobody has seen would close an open server, and let nobody in.
     let added = Added {
         name: args.name.clone(),
@@ -81,7 +87,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     };
     let shown = context.out.answer(&added);
     shown.and_then(|()| context.out.finish()).map_err(unseen)?;
-    tokens::write(&place, all)
+    prepared.put()
 }
 
 fn unseen(error: Error) -> Error {
@@ -101,31 +107,9 @@ fn parse_name(text: &str) -> Result<String, String> {
     }
 }
 
-fn parse_glob(text: &str) -> Result<Pattern, String> {
-    let begins = ["team/", "project/", "*"];
-    match begins.iter().any(|begin| text.starts_with(begin)) {
-        true if !may_match(text) => Err(
-            "no namespace has such a name; one is team/NAME or project/NAME, and the option may be given several times".to_owned(),
-        ),
-        true => Ok(Pattern::new(text)),
-        false => Err("expected a namespace, in which * stands for anything, like project/llama-ft or 'team/*'".to_owned()),
+fn parse_validity(text: &str) -> Result<Duration, String> {
+    match human::parse_span(text)? {
+        Duration::ZERO => Err("a token that is valid for no time lets nobody in".to_owned()),
+        span => Ok(span),
     }
-}
-
-/// Whether there can be a namespace that the glob matches.
-fn may_match(glob: &str) -> bool {
-    let is_namespace = |text: &str| text.parse::<Namespace>().is_ok();
-    let Some((first, rest)) = glob.split_once('*') else {
-        return is_namespace(glob);
-    };
-    // The first star may stand for the kind of a namespace; any star for nothing, or for a part of a name.
-    let stars = ["project/a", "team/a", "a"];
-    let stars = stars
-        .iter()
-        .flat_map(|star| (0..=star.len()).filter_map(|end| star.get(..end)));
-    let rests = ["", "a"].map(|star| rest.replace('*', star));
-    stars.into_iter().any(|star| {
-        let mut rests = rests.iter();
-        rests.any(|rest| is_namespace(&format!("{first}{star}{rest}")))
-    })
 }

@@ -19,11 +19,19 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Removed<'a> {
     removed: &'a str,
+    /// The number of tokens that are left.
+    left: usize,
 }
 
 impl fmt::Display for Removed<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} lets nobody in any more", self.removed)
+        write!(out, "{} lets nobody in any more", self.removed)?;
+        match self.left {
+            0 => out.write_str(
+                "; it was the last one: servers that run let nobody in, and one that starts now asks nobody for a token",
+            ),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -36,8 +44,10 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
         return Err(Error::not_found(format!("{}: no such token", args.name))
             .hint("list them with `store token ls`"));
     }
-    tokens::write(&place, all)?;
+    let left = all.len();
+    tokens::prepare(&place, all)?.put()?;
     context.out.report(&Removed {
         removed: &args.name,
+        left,
     })
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::Deserialize;
 use store::{Error, Namespace, Pattern, Result};
 
-use crate::serve::tokens::check_closed;
+use crate::serve::tokens::{self, check_closed};
 
 /// Maximum size of the file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -86,6 +86,10 @@ impl Keys {
                     "key {number}: expected a secret of {SECRET_CHARS_MIN} characters or more"
                 ));
             }
+            for (at, pattern) in (1..).zip(&key.namespaces) {
+                tokens::parse_glob(pattern.as_str())
+                    .map_err(|why| format!("key {number}: namespace {at}: {why}"))?;
+            }
             let id = key.id.clone();
             if keys.insert(id.clone(), key).is_some() {
                 return Err(format!("key {number}: id {id} is there twice"));
@@ -158,6 +162,8 @@ mod tests {
             "[[key]]\nid = \"a/b hidden\"\nsecret = \"hidden-0123456789\"\nnamespaces = []"
                 .to_owned(),
             "[[key]]\nid = \"a\"\nsecret = \"hidden\"\nnamespaces = []".to_owned(),
+            format!("{KEY}namespaces = [\"*\", \"projct/hidden\"]"),
+            format!("{KEY}namespaces = [\"project/hidden/x\"]"),
         ] {
             let why = Keys::parse(&bad).err().unwrap();
             assert!(!why.contains("hidden"), "{why}");
