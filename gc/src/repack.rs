@@ -2,7 +2,7 @@
 //!
 //! If all chunks of a frame are live, the frame is copied as it is stored; otherwise its live chunks are joined with
 //! their neighbours in a new frame. Every chunk is verified before it is copied: a copy must not seal damage. Threads
-//! decode and encode batches of reads at once; one after the other the batches are then written in their order.
+//! decode and encode batches of reads at once; the batches before them are meanwhile written, in their order.
 
 use std::collections::HashSet;
 
@@ -12,6 +12,7 @@ use store::format::{FrameKind, PackChunk, pack_key};
 use store::index::Location;
 use store::pack::{
     Coalesce, EncodedFrame, Extent, FrameSink, Framer, KindFrame, PackSink, SegmentBuilder,
+    finish_behind,
 };
 use store::read::Reader;
 use store::{ChunkId, Error, PackId, Remedy, Result, Store, View};
@@ -21,8 +22,8 @@ use crate::request::Deadline;
 
 /// Live bytes that one thread copies at once.
 const BATCH_BYTES: u64 = 8 << 20;
-/// The memory for a batch: one read, and all frames that are to be written.
-const BATCH_MEMORY_BYTES: u64 = Coalesce::COPY.read_bytes_max as u64 + 2 * BATCH_BYTES;
+/// The memory for a batch: one read, the frames that are made of it, and those of the batch before, which are being written.
+const BATCH_MEMORY_BYTES: u64 = Coalesce::COPY.read_bytes_max as u64 + 3 * BATCH_BYTES;
 
 /// A read, and the live chunks in it.
 type Run<'r> = (Extent, &'r [Row]);
@@ -84,30 +85,33 @@ fn copy(
     let batch_bytes = BATCH_BYTES.min(store.portions().pack_bytes.into());
     let mut packs = rows.chunk_by(|a, b| a.location.pack == b.location.pack);
     let mut from = Vec::new();
-    loop {
-        // Whole packs, since one that is copied in part is copied again by the next run.
-        let (mut wave, mut copied, mut bytes) = (Vec::new(), Vec::new(), 0);
-        while bytes < batch_bytes * threads as u64 && !deadline.stops(store) {
-            let Some(rows) = packs.next() else { break };
-            bytes += live_bytes(rows);
-            wave.extend(runs(rows));
-            copied.extend(rows.first().map(|row| row.location.pack));
-        }
-        if wave.is_empty() {
-            break;
-        }
-        for batches in batches(&wave, batch_bytes).chunks(threads) {
-            let copy = |batch: &&[Run<'_>]| Copy::of(reader, batch);
-            let frames: Vec<Frames> = batches.par_iter().map(copy).collect::<Result<_>>()?;
-            for (kind, frame) in frames.into_iter().flat_map(|frames| frames.0) {
-                match kind {
-                    FrameKind::Data => data.frame(kind, frame)?,
-                    FrameKind::Meta => meta.frame(kind, frame)?,
-                }
+    let write = |frames: Vec<Frames>| {
+        let mut frames = frames.into_iter().flat_map(|frames| frames.0);
+        frames.try_for_each(|(kind, frame)| match kind {
+            FrameKind::Data => data.frame(kind, frame),
+            FrameKind::Meta => meta.frame(kind, frame),
+        })
+    };
+    finish_behind(write, |encoded| {
+        loop {
+            // Whole packs, since one that is copied in part is copied again by the next run.
+            let (mut wave, mut copied, mut bytes) = (Vec::new(), Vec::new(), 0);
+            while bytes < batch_bytes * threads as u64 && !deadline.stops(store) {
+                let Some(rows) = packs.next() else { break };
+                bytes += live_bytes(rows);
+                wave.extend(runs(rows));
+                copied.extend(rows.first().map(|row| row.location.pack));
             }
+            if wave.is_empty() {
+                return Ok(());
+            }
+            for batches in batches(&wave, batch_bytes).chunks(threads) {
+                let copy = |batch: &&[Run<'_>]| Copy::of(reader, batch);
+                encoded.hand_over(batches.par_iter().map(copy).collect::<Result<_>>()?)?;
+            }
+            from.extend(copied);
         }
-        from.extend(copied);
-    }
+    })?;
     data.close()?;
     meta.close()?;
     Ok(from)

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 
 pub use chunk::ChunkAt;
 pub use coalesce::{Coalesce, Extent, coalesce};
-pub(crate) use finisher::{Finisher, finish_behind};
+pub use finisher::{Finisher, finish_behind};
 pub use framer::{FrameSink, Framer, KindFrame};
 pub use segment_builder::SegmentBuilder;
 pub use sink::PackSink;

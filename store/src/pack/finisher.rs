@@ -1,4 +1,4 @@
-//! Makes one pack durable while the next one is filled.
+//! Makes one pack durable while the next one is filled, or writes frames while the next ones are encoded.
 //!
 //! Joining the parts of an upload takes time in a bucket, and so does syncing to a disk.
 
@@ -6,15 +6,15 @@ use crossbeam_channel::{Sender, bounded};
 
 use crate::error::{Error, Result};
 
-/// Takes full packs.
-pub(crate) struct Finisher<P>(Sender<P>);
+/// Takes full packs, or other full portions.
+pub struct Finisher<P>(Sender<P>);
 
 impl<P> Finisher<P> {
     /// Hands over a pack, after waiting until the previous one is finished.
     ///
     /// # Errors
     /// Interrupted, when finishing has failed.
-    pub(crate) fn hand_over(&self, pack: P) -> Result<()> {
+    pub fn hand_over(&self, pack: P) -> Result<()> {
         let handed = self.0.send(pack);
         handed.map_err(|_| Error::interrupted("finishing of packs stopped"))
     }
@@ -24,8 +24,8 @@ impl<P> Finisher<P> {
 ///
 /// # Errors
 /// The error of `finish`, or else that of `fill`, which may be a consequence of the former.
-pub(crate) fn finish_behind<P: Send>(
-    finish: impl Fn(P) -> Result<()> + Send,
+pub fn finish_behind<P: Send>(
+    finish: impl FnMut(P) -> Result<()> + Send,
     fill: impl FnOnce(&Finisher<P>) -> Result<()>,
 ) -> Result<()> {
     std::thread::scope(|scope| {
