@@ -110,7 +110,7 @@ fn a_small_file_that_comes_wrong_is_refused_in_words() {
     origin.add("org/m", &[("x", b"ab"), ("y", b"a"), ("large", &large)]);
     origin.plan(|plan| plan.is_wrong = true);
     let server = Server::start(&env, &["--upstream", &origin.url()]);
-    for path in ["x", "y", "large"].repeat(20) {
+    for path in ["x", "y", "large"].repeat(8) {
         let file = format!("/project/demo/org/m/resolve/main/{path}");
         let asked: Vec<_> = (0..4).map(|_| server.begin(&file)).collect();
         for mut one in asked {

@@ -4,10 +4,10 @@
 //! failed flight is removed at once, and all waiting requests fail.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use store::RefName;
 use store::claims::Claim;
+use store::{Ended, RefName};
 use tokio::sync::watch;
 
 use crate::serve::hub::pull::upstream::Failure;
@@ -22,8 +22,15 @@ pub(super) type Key = (RefName, String);
 /// One flight.
 pub(in crate::serve::hub) struct Flight {
     stage: watch::Sender<Stage>,
-    /// The claim for which other servers wait.
-    claim: Mutex<Option<Claim>>,
+    claim: Mutex<Held>,
+}
+
+/// The claim for which other servers wait.
+#[derive(Default)]
+struct Held {
+    claim: Option<Claim>,
+    /// How the flight has ended while the claim was being renewed, which then ends it.
+    ended: Option<Ended>,
 }
 
 /// The progress of a flight.
@@ -49,7 +56,7 @@ impl Flights {
         }
         let flight = Arc::new(Flight {
             stage: watch::channel(Stage::Waiting).0,
-            claim: Mutex::new(None),
+            claim: Mutex::default(),
         });
         all.insert(key.clone(), Arc::clone(&flight));
         (flight, true)
@@ -107,27 +114,86 @@ impl Flight {
         }
     }
 
+    /// Renews the claim. Blocks.
     fn beat(&self) {
-        if let Some(mut claim) = self.take_claim() {
-            // If this renewal fails, the next one follows soon.
-            let _shown = claim.beat();
-            self.hold(claim);
+        let Some(mut claim) = self.held().claim.take() else {
+            return;
+        };
+        // If this renewal fails, the next one follows soon.
+        let _shown = claim.beat();
+        let mut held = self.held();
+        match held.ended.take() {
+            None => held.claim = Some(claim),
+            Some(how) => {
+                drop(held);
+                // If this fails, other servers wait until their patience ends.
+                let _told = claim.end(how);
+            }
         }
     }
 
     pub(super) fn hold(&self, claim: Claim) {
-        *self.claim.lock().unwrap_or_else(PoisonError::into_inner) = Some(claim);
+        self.held().claim = Some(claim);
     }
 
-    pub(super) fn take_claim(&self) -> Option<Claim> {
-        let mut claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
-        claim.take()
+    /// Tells other servers that they need not wait for this one. Blocks.
+    pub(super) fn release(&self, how: Ended) {
+        let mut held = self.held();
+        match held.claim.take() {
+            None => held.ended = Some(how),
+            Some(claim) => {
+                drop(held);
+                // If this fails, they wait until their patience ends.
+                let _told = claim.end(how);
+            }
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.claim.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use store::claims::{Claims, Look};
+    use store::remote::Objects;
+    use store::{Host, Store, Who};
+
     use super::*;
+
+    /// Who waits for such a claim waits until its patience ends.
+    #[test]
+    fn a_flight_that_ends_while_its_claim_is_renewed_leaves_none() {
+        let host = Host {
+            cache_dir: None,
+            who: Who::default(),
+            memory_bytes: 1 << 20,
+            threads: 1,
+            stop: Arc::new(AtomicBool::new(false)),
+        };
+        let store = Store::init(Arc::new(Objects::memory()), host).unwrap();
+        for round in 0..200 {
+            let claims = || Claims::new(&store, &round.to_string(), Duration::MAX).unwrap();
+            let Look::Mine(claim) = claims().look(Duration::ZERO).unwrap() else {
+                panic!("nobody had it before");
+            };
+            let flights = Flights::default();
+            let key = ("project/demo/x".parse().unwrap(), "a".to_owned());
+            let (flight, _) = flights.enter(&key);
+            flight.hold(claim);
+            std::thread::scope(|scope| {
+                scope.spawn(|| flights.beat());
+                std::thread::sleep(Duration::from_micros(round));
+                flight.release(Ended::Left);
+            });
+            let next = claims().look(Duration::ZERO).unwrap();
+            assert!(matches!(next, Look::Mine(_)), "round {round}");
+        }
+    }
 
     #[test]
     fn a_file_has_one_flight_until_it_is_forgotten() {

@@ -376,8 +376,9 @@ impl Pull {
 
 /// Tells other servers that they need not wait for this one.
 async fn release(flight: Arc<Flight>, how: Ended) {
-    if let Some(claim) = flight.take_claim() {
-        // If this fails, they wait until their patience ends.
-        drop(block(move || claim.end(how)).await);
-    }
+    let released = block(move || {
+        flight.release(how);
+        Ok(())
+    });
+    drop(released.await);
 }
