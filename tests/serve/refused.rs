@@ -109,6 +109,21 @@ fn what_the_server_does_not_do_is_not_blamed_on_the_endpoint() {
             "{status} {why}"
         );
     }
+    // Clients print addresses that a Hub shows to browsers.
+    for shown in ["", "/tree/main", "/blob/main/a", "/commit/0123"] {
+        let path = format!("/project/demo/org/new{shown}");
+        let answer = server.ask(&format!("GET {path}\nAccept: text/html"));
+        let place = answer.header("location").unwrap_or_default();
+        let is_page = place.ends_with("/-/project/demo/models/org/new");
+        assert!(answer.status == 303 && is_page, "{path}: {answer:?}");
+        assert_eq!(server.get(&path).status, 404, "{path}");
+    }
+    assert_eq!(
+        server
+            .ask("GET /project/demo/org/none\nAccept: text/html")
+            .status,
+        404
+    );
     let (status, why) = told(&server.get("/project/demo/nothing/of/the/kind"));
     assert!(
         status == 404 && why.contains("the endpoint is"),

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use hyper::header::ACCEPT;
+use hyper::http::request::Parts;
 use percent_encoding::{
     AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode,
 };
@@ -16,6 +18,13 @@ pub(crate) const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
 pub(crate) const PATH: &AsciiSet = &SEGMENT.remove(b'/');
 /// The characters that are escaped in a header.
 const HEADER: &AsciiSet = &CONTROLS.add(b'%');
+
+/// Whether a request is of a person who looks at pages.
+pub(crate) fn is_browser(head: &Parts) -> bool {
+    let accepted = head.headers.get(ACCEPT);
+    let accepted = accepted.and_then(|accepted| accepted.to_str().ok());
+    accepted.is_some_and(|accepted| accepted.contains("text/html"))
+}
 
 /// The segments of a path, each decoded once; `None` if one is not UTF-8 or contains NUL.
 ///

@@ -5,14 +5,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hyper::StatusCode;
+use hyper::header::LOCATION;
+
+use crate::serve::answer::Answer;
 use crate::serve::hub::fault::{Fault, Outcome};
 use crate::serve::hub::files::{Entry, Etag, Files, What};
 use crate::serve::hub::pull::Mirrored;
 use crate::serve::hub::repos::{Commit, Repo};
 use crate::serve::hub::route::{Id, Named, Type};
-use crate::serve::hub::{Hub, Inner, REVISION_BYTES_MAX, Request};
+use crate::serve::hub::{Hub, Inner, REVISION_BYTES_MAX, Request, endpoint};
 use crate::serve::patience::{LOOK_TIME, within};
 use crate::serve::source::{Sight, block};
+use crate::serve::text;
 
 /// How long a request for a file waits for hashes, and how long any request does without progress. Clients treat a
 /// slower answer with a file as a failure.
@@ -76,6 +81,14 @@ impl Hub {
             Ok(repo.map(|repo| (sight, repo)))
         });
         within(LOOK_TIME, found).await?.ok_or_else(Fault::repo)
+    }
+
+    /// Sends a browser to the page of the ref.
+    pub(super) async fn page(&self, request: &Request<'_>, kind: Type, id: Id) -> Outcome<Answer> {
+        let (_, repo) = self.find_here(request, kind, id).await?;
+        let (server, name) = (endpoint(request.head, None), repo.name.as_str());
+        let page = format!("{server}/-/{}", text::escaped_path(name));
+        Ok(Answer::new(StatusCode::SEE_OTHER).with(LOCATION, page))
     }
 
     /// Finds the revision and its files.

@@ -160,7 +160,10 @@ impl Hub {
         }
         let (namespace, rest) = route::endpoint(&segments);
         let is_named = namespace.is_some();
-        let route = Route::parse(rest);
+        let is_read = matches!(head.method, Method::GET | Method::HEAD);
+        let is_of_people = is_read && text::is_browser(head);
+        let is_page = |route: &Route| matches!(route, Route::Repo(_, _, Call::Page));
+        let route = Route::parse(rest).filter(|route| is_of_people || !is_page(route));
         let Some(namespace) = namespace.or_else(|| self.root.clone()) else {
             return Err(Fault::no_route());
         };
@@ -225,6 +228,7 @@ impl Hub {
                 self.find(request, kind, id).await?;
                 Ok(Answer::json(StatusCode::OK, &serde_json::json!({})))
             }
+            Call::Page => self.page(request, kind, id).await,
             Call::XetToken => Err(Fault::new(
                 StatusCode::NOT_FOUND,
                 "this endpoint does not speak Xet: set HF_HUB_DISABLE_XET=1",

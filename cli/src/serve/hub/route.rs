@@ -65,6 +65,8 @@ pub(crate) enum Call {
         rev: String,
         path: String,
     },
+    /// What a Hub shows to browsers of a repo.
+    Page,
 }
 
 impl Type {
@@ -136,8 +138,11 @@ impl Route {
             ["api", "validate-yaml"] => Some(Self::ValidateYaml),
             ["api", kind] => Type::parse(kind).map(Self::List),
             ["api", kind, rest @ ..] => of_api(Type::parse(kind)?, rest),
-            [kind, rest @ ..] if Type::parse(kind).is_some() => of_file(Type::parse(kind)?, rest),
-            rest => of_file(Type::Model, rest),
+            [kind, rest @ ..] if Type::parse(kind).is_some() => {
+                let kind = Type::parse(kind)?;
+                of_file(kind, rest).or_else(|| of_browser(kind, rest))
+            }
+            rest => of_file(Type::Model, rest).or_else(|| of_browser(Type::Model, rest)),
         }
     }
 }
@@ -196,6 +201,19 @@ fn of_file(kind: Type, rest: &[&str]) -> Option<Route> {
         };
         let (rev, path) = ((*rev).to_owned(), path.join("/"));
         Some(Route::Repo(kind, Id::of(id)?, Call::Resolve { rev, path }))
+    })
+}
+
+/// Parses `OWNER/NAME` or `NAME`, and what a Hub shows below it: clients print such addresses.
+fn of_browser(kind: Type, rest: &[&str]) -> Option<Route> {
+    [2, 1].into_iter().find_map(|names| {
+        let (id, what) = rest.split_at_checked(names)?;
+        let is_shown = matches!(what, [] | ["tree" | "blob" | "commit", ..]);
+        Some(Route::Repo(
+            kind,
+            Id::of(id).filter(|_| is_shown)?,
+            Call::Page,
+        ))
     })
 }
 

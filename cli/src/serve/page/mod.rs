@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hyper::header::{ACCEPT, AUTHORIZATION, HeaderName, LOCATION};
+use hyper::header::{AUTHORIZATION, HeaderName, LOCATION};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 use store::{Namespace, RefName};
@@ -35,6 +35,7 @@ use self::survey::{Known, Surveyor};
 use crate::serve::answer::Answer;
 use crate::serve::patience::{LOOK_TIME, within};
 use crate::serve::source::{GATED, Sight, Source, block};
+use crate::serve::text;
 use crate::serve::tokens::{Caller, Tokens};
 pub(crate) use host::{ClusterFacts, HostFacts};
 
@@ -98,7 +99,7 @@ impl Page {
         let is_read = [Method::GET, Method::HEAD].contains(&head.method);
         path.starts_with("/-/")
             || path == "/-"
-            || (is_read && is_browser(head) && top(path).is_some())
+            || (is_read && text::is_browser(head) && top(path).is_some())
     }
 
     /// Answers a request for a page.
@@ -199,10 +200,6 @@ fn top(path: &str) -> Option<Top> {
     name.parse().ok().map(Top::Namespace)
 }
 
-fn is_browser(head: &Parts) -> bool {
-    text_of(head, ACCEPT).is_some_and(|accept| accept.contains("text/html"))
-}
-
 fn text_of(head: &Parts, name: HeaderName) -> Option<&str> {
     head.headers.get(name).and_then(|value| value.to_str().ok())
 }
@@ -270,6 +267,8 @@ impl View<'_> {
 
 #[cfg(test)]
 mod tests {
+    use hyper::header::ACCEPT;
+
     use super::*;
 
     fn head(path: &str, accept: &str) -> Parts {
