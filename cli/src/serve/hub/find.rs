@@ -86,8 +86,12 @@ impl Hub {
     /// Sends a browser to the page of the ref.
     pub(super) async fn page(&self, request: &Request<'_>, kind: Type, id: Id) -> Outcome<Answer> {
         let (_, repo) = self.find_here(request, kind, id).await?;
-        let (server, name) = (endpoint(request.head, None), repo.name.as_str());
-        let page = format!("{server}/-/{}", text::escaped_path(name));
+        let server = endpoint(request.head, None);
+        // Without the host, which a cache or a proxy may have from somebody else.
+        let (_, place) = server.split_once("://").unwrap_or_default();
+        let prefix = place.find('/').and_then(|at| place.get(at..));
+        let (prefix, name) = (prefix.unwrap_or_default(), repo.name.as_str());
+        let page = format!("{prefix}/-/{}", text::escaped_path(name));
         Ok(Answer::new(StatusCode::SEE_OTHER).with(LOCATION, page))
     }
 
