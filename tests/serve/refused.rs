@@ -116,6 +116,9 @@ fn what_the_server_does_not_do_is_not_blamed_on_the_endpoint() {
         let place = answer.header("location").unwrap_or_default();
         let is_page = place == "/-/project/demo/models/org/new";
         assert!(answer.status == 303 && is_page, "{path}: {answer:?}");
+        // Two slashes begin the name of a host.
+        let asked = format!("GET {path}\nAccept: text/html\nX-Forwarded-Prefix: //elsewhere");
+        assert_eq!(server.ask(&asked).header("location"), Some(place));
         assert_eq!(server.get(&path).status, 404, "{path}");
     }
     assert_eq!(

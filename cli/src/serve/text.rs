@@ -2,12 +2,14 @@
 
 use std::fmt::Write;
 
-use hyper::header::ACCEPT;
+use hyper::header::{ACCEPT, HeaderName};
 use hyper::http::request::Parts;
 use percent_encoding::{
     AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode,
 };
 
+/// The prefix that a proxy puts before all paths.
+const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 /// The characters that are escaped in a segment of a path.
 pub(crate) const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -18,6 +20,19 @@ pub(crate) const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
 pub(crate) const PATH: &AsciiSet = &SEGMENT.remove(b'/');
 /// The characters that are escaped in a header.
 const HEADER: &AsciiSet = &CONTROLS.add(b'%');
+
+/// What a proxy puts before all paths, escaped; empty if it says none. It never begins with `//`, which names a host.
+pub(crate) fn forwarded_prefix(head: &Parts) -> String {
+    let prefix = head.headers.get(FORWARDED_PREFIX);
+    let prefix = prefix
+        .and_then(|prefix| prefix.to_str().ok())
+        .unwrap_or_default()
+        .trim_end_matches('/');
+    match prefix.strip_prefix('/') {
+        Some(rest) if !rest.starts_with('/') && is_inside(rest) => escaped_path(prefix),
+        _ => String::new(),
+    }
+}
 
 /// Whether a request is of a person who looks at pages.
 pub(crate) fn is_browser(head: &Parts) -> bool {

@@ -14,7 +14,7 @@ use crate::serve::hub::files::{Entry, Etag, Files, What};
 use crate::serve::hub::pull::Mirrored;
 use crate::serve::hub::repos::{Commit, Repo};
 use crate::serve::hub::route::{Id, Named, Type};
-use crate::serve::hub::{Hub, Inner, REVISION_BYTES_MAX, Request, endpoint};
+use crate::serve::hub::{Hub, Inner, REVISION_BYTES_MAX, Request};
 use crate::serve::patience::{LOOK_TIME, within};
 use crate::serve::source::{Sight, block};
 use crate::serve::text;
@@ -86,11 +86,8 @@ impl Hub {
     /// Sends a browser to the page of the ref.
     pub(super) async fn page(&self, request: &Request<'_>, kind: Type, id: Id) -> Outcome<Answer> {
         let (_, repo) = self.find_here(request, kind, id).await?;
-        let server = endpoint(request.head, None);
         // Without the host, which a cache or a proxy may have from somebody else.
-        let (_, place) = server.split_once("://").unwrap_or_default();
-        let prefix = place.find('/').and_then(|at| place.get(at..));
-        let (prefix, name) = (prefix.unwrap_or_default(), repo.name.as_str());
+        let (prefix, name) = (text::forwarded_prefix(request.head), repo.name.as_str());
         let page = format!("{prefix}/-/{}", text::escaped_path(name));
         Ok(Answer::new(StatusCode::SEE_OTHER).with(LOCATION, page))
     }

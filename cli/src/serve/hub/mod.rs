@@ -63,7 +63,6 @@ const WRITERS_MAX: usize = 16;
 const WRITER_BYTES: u64 = 16 << 20;
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 
 /// The answer to `/`.
 const WELCOME: &str = "store serve: a Hugging Face endpoint for each namespace\n\n    HF_ENDPOINT=http://HOST:PORT/project/NAME hf download OWNER/NAME\n\n`store help doors` tells the rest. /metrics and /healthz are for machines.\n";
@@ -429,8 +428,6 @@ fn endpoint(head: &Parts, namespace: Option<&Namespace>) -> String {
         let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
         !host.is_empty() && host.bytes().all(is_fit)
     };
-    let is_prefix =
-        |prefix: &&str| prefix.starts_with('/') && text::is_inside(prefix.trim_matches('/'));
     let scheme = match value(&FORWARDED_PROTO) {
         Some("https") => "https",
         _ => "http",
@@ -439,10 +436,7 @@ fn endpoint(head: &Parts, namespace: Option<&Namespace>) -> String {
     let host = host
         .or_else(|| value(&HOST).filter(is_host))
         .unwrap_or("localhost");
-    let prefix = value(&FORWARDED_PREFIX)
-        .filter(is_prefix)
-        .unwrap_or_default();
-    let prefix = text::escaped_path(prefix.trim_end_matches('/'));
+    let prefix = text::forwarded_prefix(head);
     let namespace = namespace.map_or_else(String::new, |name| format!("/{name}"));
     format!("{scheme}://{host}{prefix}{namespace}")
 }

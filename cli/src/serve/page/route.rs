@@ -3,7 +3,6 @@
 //! `/-/project/NAME/REF@N/PATH` is PATH in version N; without PATH it is the whole version, without `@N` the ref. Names
 //! of refs contain no `@`, so this is unambiguous. Paths are bytes, and links preserve them.
 
-use hyper::header::HeaderName;
 use hyper::http::request::Parts;
 use maud::{Markup, Render};
 use percent_encoding::{percent_decode_str, percent_encode};
@@ -11,8 +10,6 @@ use store::{Namespace, RefName, RefSpec};
 
 use crate::serve::text::{self, PATH, SEGMENT};
 
-/// The prefix that a proxy puts before all paths.
-const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 /// Maximum page number.
 const PAGES_MAX: u64 = 1 << 40;
 
@@ -111,18 +108,8 @@ pub(crate) struct Links {
 impl Links {
     /// The links as the client of this request sees the server.
     pub(crate) fn of(head: &Parts) -> Self {
-        let prefix = head.headers.get(FORWARDED_PREFIX);
-        let prefix = prefix
-            .and_then(|prefix| prefix.to_str().ok())
-            .unwrap_or_default()
-            .trim_end_matches('/');
-        let is_fit = prefix.starts_with('/') && text::is_inside(prefix.trim_start_matches('/'));
-        let is_own = is_fit && !prefix.starts_with("//");
         Self {
-            base: match is_own {
-                true => text::escaped_path(prefix),
-                false => String::new(),
-            },
+            base: text::forwarded_prefix(head),
         }
     }
 
@@ -293,7 +280,7 @@ mod tests {
     #[test]
     fn a_proxy_says_where_links_begin_and_leads_nowhere_else() {
         let links = |prefix: &str| {
-            let request = hyper::Request::builder().header(FORWARDED_PREFIX, prefix);
+            let request = hyper::Request::builder().header("x-forwarded-prefix", prefix);
             Links::of(&request.body(()).unwrap().into_parts().0).overview()
         };
         assert_eq!(links("/store/").as_ref(), "/store/");
