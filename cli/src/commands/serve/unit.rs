@@ -70,8 +70,8 @@ pub(super) fn text(args: &Args, context: &Context) -> Result<String> {
                 .hint("make it first: without it, the service does not start"));
         }
     }
-    let (owner, _) = owner(&store);
-    if owner == rustix::process::getuid().as_raw() {
+    let (uid, gid) = owner(&store);
+    if uid == rustix::process::getuid().as_raw() {
         super::check_addresses(args, &Tokens::open(tokens_file())?)?;
     }
     let loaded = credentials.iter().map(|one| {
@@ -109,13 +109,13 @@ pub(super) fn text(args: &Args, context: &Context) -> Result<String> {
     let is_in_tmp =
         directory(&store).starts_with("/tmp/") || directory(&store).starts_with("/var/tmp/");
     let tmp = if is_in_tmp { "no" } else { "yes" };
-    let (uid, gid) = runner(&store);
-    let advice = advice + &tokens_of_others(args, owner)?;
+    let (user, group) = runner(uid, gid);
+    let advice = advice + &tokens_of_others(args, uid)?;
     Ok(format!(
         "# /etc/systemd/system/{NAME}.service\n{advice}\
          [Unit]\nDescription=Answer clients of a Hugging Face Hub and of S3 out of a store\n\
          Wants=network-online.target\nAfter=network-online.target\n\n\
-         [Service]\nType=exec\nUser={uid}\nGroup={gid}\n{set}CacheDirectory={NAME}\nCacheDirectoryMode=0700\n\
+         [Service]\nType=exec\nUser={user}\nGroup={group}\n{set}CacheDirectory={NAME}\nCacheDirectoryMode=0700\n\
          Environment=XDG_CACHE_HOME=%C/{NAME}\n{loaded}{secrets}ExecStart={start}\nRestart=on-failure\nRestartSec=2\n\
          TimeoutStopSec=35\nLimitNOFILE=65536\n\n{writable}PrivateTmp={tmp}\n{rights}{HARDENED}\n\
          [Install]\nWantedBy=multi-user.target"
@@ -197,7 +197,7 @@ fn directory(store: &str) -> &str {
     store.strip_prefix("file://").unwrap_or(store)
 }
 
-/// The user and group that own the store.
+/// The user and group that own the store's directory. For a bucket, those who print the unit, whose configuration applies.
 fn owner(store: &str) -> (u32, u32) {
     let own = || {
         (
@@ -232,9 +232,8 @@ fn tokens_of_others(args: &Args, uid: u32) -> Result<String> {
     ))
 }
 
-/// The owner of the store's directory. For a bucket, the user who prints the unit, whose configuration applies.
-fn runner(store: &str) -> (String, String) {
-    let (uid, gid) = owner(store);
+/// The names of a user and a group, or their numbers where they have none.
+fn runner(uid: u32, gid: u32) -> (String, String) {
     let name = |file: &str, id: u32| {
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let mut lines = text.lines().map(|line| line.split(':').collect::<Vec<_>>());

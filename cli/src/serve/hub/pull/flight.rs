@@ -29,7 +29,7 @@ pub(in crate::serve::hub) struct Flight {
 #[derive(Default)]
 struct Held {
     claim: Option<Claim>,
-    /// How the flight has ended while the claim was being renewed, which then ends it.
+    /// How the flight has ended. While the claim is being renewed, nobody can end it.
     ended: Option<Ended>,
 }
 
@@ -121,15 +121,8 @@ impl Flight {
         };
         // If this renewal fails, the next one follows soon.
         let _shown = claim.beat();
-        let mut held = self.held();
-        match held.ended.take() {
-            None => held.claim = Some(claim),
-            Some(how) => {
-                drop(held);
-                // If this fails, other servers wait until their patience ends.
-                let _told = claim.end(how);
-            }
-        }
+        self.hold(claim);
+        self.end_claim();
     }
 
     pub(super) fn hold(&self, claim: Claim) {
@@ -138,14 +131,20 @@ impl Flight {
 
     /// Tells other servers that they need not wait for this one. Blocks.
     pub(super) fn release(&self, how: Ended) {
+        self.held().ended = Some(how);
+        self.end_claim();
+    }
+
+    /// Ends the claim if it is here and the flight has ended.
+    fn end_claim(&self) {
         let mut held = self.held();
-        match held.claim.take() {
-            None => held.ended = Some(how),
-            Some(claim) => {
-                drop(held);
-                // If this fails, they wait until their patience ends.
-                let _told = claim.end(how);
-            }
+        let Some(how) = held.ended.clone() else {
+            return;
+        };
+        if let Some(claim) = held.claim.take() {
+            drop(held);
+            // If this fails, other servers wait until their patience ends.
+            let _told = claim.end(how);
         }
     }
 
@@ -156,26 +155,17 @@ impl Flight {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
     use store::claims::{Claims, Look};
-    use store::remote::Objects;
-    use store::{Host, Store, Who};
 
     use super::*;
+    use crate::serve::hub::pull::turn::tests::store;
 
     /// Who waits for such a claim waits until its patience ends.
     #[test]
     fn a_flight_that_ends_while_its_claim_is_renewed_leaves_none() {
-        let host = Host {
-            cache_dir: None,
-            who: Who::default(),
-            memory_bytes: 1 << 20,
-            threads: 1,
-            stop: Arc::new(AtomicBool::new(false)),
-        };
-        let store = Store::init(Arc::new(Objects::memory()), host).unwrap();
+        let store = store();
         for round in 0..200 {
             let claims = || Claims::new(&store, &round.to_string(), Duration::MAX).unwrap();
             let Look::Mine(claim) = claims().look(Duration::ZERO).unwrap() else {

@@ -107,7 +107,7 @@ impl<'p> Turn<'p> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::sync::{Arc, Mutex};
 
@@ -120,7 +120,8 @@ mod tests {
     /// The seconds from one check to the next.
     const STEP_SECS: u64 = 7;
 
-    fn store() -> Store {
+    /// An empty store in memory.
+    pub(in crate::serve::hub::pull) fn store() -> Store {
         let host = Host {
             cache_dir: None,
             who: Who::default(),
