@@ -335,3 +335,40 @@ fn a_glob_that_no_namespace_can_have_is_refused() {
         env.ok(["token", "add", &format!("t{number}"), "--namespace", glob]);
     }
 }
+
+/// Starts these at once, and waits for all.
+fn at_once(env: &TestEnvironment, all: &[Vec<String>]) -> Vec<Finished> {
+    let start = |words: &Vec<String>| {
+        let mut command = env.command(words);
+        let piped = std::process::Stdio::piped;
+        command.stdout(piped()).stderr(piped()).spawn().unwrap()
+    };
+    let started: Vec<_> = all.iter().map(start).collect();
+    let finished = started.into_iter().map(|child| child.wait_with_output());
+    finished.map(|output| output.unwrap().into()).collect()
+}
+
+#[test]
+fn tokens_that_are_made_and_removed_at_once_are_all_kept_and_gone() {
+    let env = environment!();
+    token(&env, &["leaked"]);
+    let mut all: Vec<Vec<String>> = Vec::new();
+    for number in 0..8 {
+        all.push(
+            ["token", "add", &format!("t{number}")]
+                .map(str::to_owned)
+                .into(),
+        );
+    }
+    all.insert(4, ["token", "rm", "leaked"].map(str::to_owned).into());
+    for finished in at_once(&env, &all) {
+        assert_eq!(finished.code, Some(0), "{finished}");
+    }
+    let listed = env.ok(["token", "ls"]);
+    let names: Vec<&str> = listed
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert!(names.len() == 8 && !names.contains(&"leaked"), "{listed}");
+}

@@ -1,6 +1,5 @@
 //! Changes the configuration file for a verb. Comments, order and other settings stay as people wrote them.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use store::{Error, Result};
@@ -54,11 +53,7 @@ fn edit(change: impl FnOnce(&mut DocumentMut) -> Result<()>) -> Result<PathBuf> 
         Error::not_found("there is no home directory to keep a configuration in")
             .hint("set HOME or XDG_CONFIG_HOME")
     })?;
-    let dir = path.parent().unwrap_or_else(|| Path::new("."));
-    std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
-    // The lock serializes verbs that run at the same time. On a file system without locks, there is no protection.
-    let lock = File::open(dir).map_err(|source| Error::io("open", dir, source))?;
-    let _unlocked = lock.lock();
+    let _locked = files::lock_beside(&path)?;
     let text = match std::fs::read_to_string(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         read => read.map_err(|source| files::unread("read the configuration", &path, source))?,

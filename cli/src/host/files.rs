@@ -91,6 +91,20 @@ pub(crate) fn prepare(path: &Path, bytes: &[u8], what: Use) -> Result<Prepared> 
     })
 }
 
+/// Lets one process at a time change the files of the directory of `path`, which is made if it is missing: what it reads
+/// is what it replaces. The lock is held until the file is closed. On a file system without locks, nobody waits.
+///
+/// # Errors
+/// If there is no such directory, and none can be made.
+pub(crate) fn lock_beside(path: &Path) -> Result<File> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let dir = dir.unwrap_or_else(|| Path::new("."));
+    std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
+    let lock = File::open(dir).map_err(|source| Error::io("open", dir, source))?;
+    let _without = lock.lock();
+    Ok(lock)
+}
+
 impl Prepared {
     /// Puts the file in its place.
     pub(crate) fn put(self) -> Result<()> {

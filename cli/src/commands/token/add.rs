@@ -8,6 +8,7 @@ use serde::Serialize;
 use store::{Error, ErrorKind, Pattern, Result};
 
 use crate::context::Context;
+use crate::host::files;
 use crate::serve::tokens::{self, Role, Token};
 use crate::ui::{human, names};
 
@@ -52,6 +53,7 @@ impl fmt::Display for Added {
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let place = super::place()?;
+    let _locked = files::lock_beside(&place)?;
     let mut all = tokens::read(&place)?;
     if all.iter().any(|token| token.name == args.name) {
         return Err(

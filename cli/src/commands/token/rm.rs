@@ -6,6 +6,7 @@ use serde::Serialize;
 use store::{Error, Result};
 
 use crate::context::Context;
+use crate::host::files;
 use crate::serve::tokens;
 
 /// Remove a token: from the next request on, it lets nobody in
@@ -37,6 +38,7 @@ impl fmt::Display for Removed<'_> {
 
 pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     let place = super::place()?;
+    let _locked = files::lock_beside(&place)?;
     let mut all = tokens::read(&place)?;
     let before = all.len();
     all.retain(|token| token.name != args.name);
