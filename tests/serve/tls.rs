@@ -332,10 +332,16 @@ fn a_unit_that_could_not_start_is_not_printed() {
             &["--tls-cert", "none", "--tls-key", "pair.key"],
             "--tls-cert: open ",
         ),
+        (&["--upstream", "notaurl"], "upstream: this is no URL"),
+        (&["--s3-listen", "127.0.0.1:8710"], "the same address"),
+        (
+            &["--access-log", "home/.local/share/store/log"],
+            "belongs to this program",
+        ),
     ] {
         let refused = env.store([&["serve", "--systemd"], words].concat());
         assert!(
-            matches!(refused.code, Some(1 | 3)) && refused.stdout.is_empty(),
+            matches!(refused.code, Some(1 | 2 | 3 | 5)) && refused.stdout.is_empty(),
             "{refused}"
         );
         assert!(refused.stderr.contains(told), "{refused}");

@@ -15,7 +15,7 @@ use store::{Error, Namespace, Pool, Result};
 
 use crate::config;
 use crate::context::{Context, pools};
-use crate::host::memory;
+use crate::host::{files, memory};
 use crate::serve::XET_NOTE;
 use crate::serve::front::Front;
 use crate::serve::hub::{Hub, pull};
@@ -80,7 +80,8 @@ pub(crate) struct Args {
     #[arg(long, requires = "upstream")]
     offline: bool,
 
-    /// Append a line of JSON for each request to this file [default: standard error]
+    /// Append a line of JSON for each request to this file; it and its directory are made if they are missing [default:
+    /// standard error]
     #[arg(long, value_name = "FILE")]
     access_log: Option<PathBuf>,
 }
@@ -110,6 +111,7 @@ pub(crate) fn run(args: &Args, context: &Context) -> Result<()> {
     if args.systemd {
         return context.out.line(unit::text(args, context)?);
     }
+    check_args(args)?;
     memory::share_heaps();
     let tokens = Arc::new(Tokens::open(config::tokens_file())?);
     check_addresses(args, &tokens)?;
@@ -217,6 +219,24 @@ fn address(text: &str) -> std::result::Result<SocketAddr, &'static str> {
 fn variable(name: &str) -> Option<String> {
     let value = std::env::var(name).ok();
     value.filter(|value| !value.is_empty())
+}
+
+/// Refuses what no server can start with.
+fn check_args(args: &Args) -> Result<()> {
+    if args.s3_listen == Some(args.listen) && args.listen.port() != 0 {
+        return Err(Error::invalid(format!(
+            "--s3-listen {}: the same address as that of --listen",
+            args.listen
+        ))
+        .hint("clients of S3 need an address of their own, like 127.0.0.1:8711"));
+    }
+    if let Some(url) = &args.upstream {
+        pull::check_url(url)?;
+    }
+    match &args.access_log {
+        Some(path) => files::check_place(path, &config::precious()),
+        None => Ok(()),
+    }
 }
 
 /// Refuses addresses at which those are let in who should not be.

@@ -57,6 +57,7 @@ struct Credential {
 
 /// The unit, with a comment that says where to put it.
 pub(super) fn text(args: &Args, context: &Context) -> Result<String> {
+    super::check_args(args)?;
     let store = context.lasting_store()?;
     let command = Command::of_server(&store, context)?;
     let credentials = credentials(args);

@@ -37,6 +37,7 @@ use heads::Heads;
 pub(super) use heads::dir_of;
 use keep::{Keeper, Pending};
 use turn::{LOOK_PAUSES, Turn, Wait};
+pub(crate) use upstream::check_url;
 use upstream::{Failure, Upstream};
 
 /// Maximum number of files to fetch at once.

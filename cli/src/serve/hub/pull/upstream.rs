@@ -62,27 +62,36 @@ pub(super) struct Head {
     pub(super) is_open: bool,
 }
 
+/// Checks that a URL can be that of an upstream.
+///
+/// # Errors
+/// If it cannot.
+pub(crate) fn check_url(url: &str) -> Result<()> {
+    let refuse = |why: &str| {
+        Error::invalid(format!("upstream: {why}"))
+            .hint("name a Hub, like --upstream https://hub.example")
+    };
+    let parsed = reqwest::Url::parse(url).map_err(|_| refuse("this is no URL"))?;
+    if !matches!(parsed.scheme(), "http" | "https") || parsed.host_str().is_none() {
+        return Err(refuse("expected http:// or https:// and a host"));
+    }
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        return Err(refuse("a URL with credentials ends up in logs")
+            .hint("name the variable with the token: --upstream-token-env NAME"));
+    }
+    if parsed.query().is_some() || parsed.fragment().is_some() {
+        return Err(refuse("expected no query"));
+    }
+    Ok(())
+}
+
 impl Upstream {
     /// The upstream at `url`.
     ///
     /// # Errors
     /// If the URL is invalid.
     pub(super) fn new(url: &str) -> Result<Self> {
-        let refuse = |why: &str| {
-            Error::invalid(format!("upstream: {why}"))
-                .hint("name a Hub, like --upstream https://hub.example")
-        };
-        let parsed = reqwest::Url::parse(url).map_err(|_| refuse("this is no URL"))?;
-        if !matches!(parsed.scheme(), "http" | "https") || parsed.host_str().is_none() {
-            return Err(refuse("expected http:// or https:// and a host"));
-        }
-        if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err(refuse("a URL with credentials ends up in logs")
-                .hint("name the variable with the token: --upstream-token-env NAME"));
-        }
-        if parsed.query().is_some() || parsed.fragment().is_some() {
-            return Err(refuse("expected no query"));
-        }
+        check_url(url)?;
         // Opening a bucket may have installed it already.
         let _chosen = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder()
