@@ -442,7 +442,7 @@ fn a_store_that_is_away_is_said_to_be_and_comes_back() {
     assert_eq!(page(&server, "/-/project/demo/a", "").status, 200);
 }
 
-fn base64(bytes: &[u8]) -> String {
+pub(crate) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digits = bytes.chunks(3).map(|three| {
         let number = (0..3).fold(0, |number, at| {

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::json;
 use support::{Finished, TestEnvironment, check, environment, under};
 
+use crate::page::base64;
 use crate::s3::{OPEN, ask, texts};
 use crate::server::Server;
 
@@ -371,4 +372,57 @@ fn tokens_that_are_made_and_removed_at_once_are_all_kept_and_gone() {
         .filter_map(|line| line.split_whitespace().next())
         .collect();
     assert!(names.len() == 8 && !names.contains(&"leaked"), "{listed}");
+}
+
+/// A browser sends a password with whatever it asks this server, so that it counts for looking only.
+#[test]
+fn a_browser_at_a_printed_address_is_asked_for_a_password() {
+    let env = environment!();
+    tree(&env);
+    let token = token(
+        &env,
+        &["writer", "--role", "write", "--namespace", "project/demo"],
+    );
+    let server = Server::start(&env, &["--root", "project/demo"]);
+    let basic = |password: &str| {
+        let typed = base64(format!("me:{password}").as_bytes());
+        format!("Authorization: Basic {typed}")
+    };
+    let look =
+        |path: &str, more: &str| server.ask(&format!("GET {path}\nAccept: text/html\n{more}"));
+    let own = basic(&token);
+    for shown in ["", "/", "/tree/main", "/blob/main/a.txt"] {
+        for path in ["/project/demo/org/data", "/org/data"] {
+            let path = format!("{path}{shown}");
+            for nobody in ["", "Authorization: Bearer x", &basic("x")] {
+                let answer = look(&path, nobody);
+                let asked = answer.header("www-authenticate").unwrap_or_default();
+                assert!(
+                    answer.status == 401 && asked.starts_with("Basic realm="),
+                    "{path}: {answer:?}"
+                );
+            }
+            let answer = look(&path, &own);
+            assert_eq!(
+                (answer.status, answer.header("location")),
+                (303, Some("/-/project/demo/org/data")),
+                "{path}"
+            );
+        }
+    }
+    assert_eq!(look("/project/other/org/data", &own).status, 404);
+    assert_eq!(look("/metrics", "").status, 200);
+    let file = look("/project/demo/org/data/resolve/main/a.txt", &own);
+    assert_eq!(
+        (file.status, file.header("www-authenticate")),
+        (401, Some("Bearer"))
+    );
+    let create = format!("POST /project/demo/api/repos/create\nAccept: text/html\n{own}");
+    let refused = server.connect().ask_with(&create, br#"{"name": "new"}"#);
+    assert_eq!(refused.status, 401);
+    // The pages say that nobody is let in, as the other doors do.
+    fs::write(env.path("home/.config/store/tokens.json"), "{").unwrap();
+    for path in ["/", "/-/space", "/org/data"] {
+        assert_eq!(look(path, &own).status, 503, "{path}");
+    }
 }

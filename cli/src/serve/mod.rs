@@ -24,6 +24,7 @@ mod pace;
 pub(crate) mod page;
 mod pass;
 pub(crate) mod patience;
+mod person;
 mod proven;
 pub(crate) mod range;
 pub(crate) mod s3;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use hyper::header::{ACCEPT, HeaderName};
+use hyper::header::HeaderName;
 use hyper::http::request::Parts;
 use percent_encoding::{
     AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode,
@@ -32,13 +32,6 @@ pub(crate) fn forwarded_prefix(head: &Parts) -> String {
         Some(rest) if !rest.starts_with('/') && is_inside(rest) => escaped_path(prefix),
         _ => String::new(),
     }
-}
-
-/// Whether a request is of a person who looks at pages.
-pub(crate) fn is_browser(head: &Parts) -> bool {
-    let accepted = head.headers.get(ACCEPT);
-    let accepted = accepted.and_then(|accepted| accepted.to_str().ok());
-    accepted.is_some_and(|accepted| accepted.contains("text/html"))
 }
 
 /// The segments of a path, each decoded once; `None` if one is not UTF-8 or contains NUL.

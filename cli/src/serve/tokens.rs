@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use hyper::header::AUTHORIZATION;
 use hyper::http::request::Parts;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -239,6 +240,12 @@ pub(crate) fn prepare(path: &Path, tokens: Vec<Token>) -> Result<Prepared> {
         .map_err(|source| Error::invalid("tokens as JSON").because(source))?;
     text.push(b'\n');
     files::prepare(path, &text, Use::Settings)
+}
+
+/// The Authorization header. A value that is not text is not one of this server's tokens.
+pub(crate) fn authorization(head: &Parts) -> Option<&str> {
+    let value = head.headers.get(AUTHORIZATION);
+    value.map(|value| value.to_str().unwrap_or_default())
 }
 
 /// Parses a glob of namespaces.

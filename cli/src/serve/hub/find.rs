@@ -7,17 +7,19 @@ use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use hyper::header::LOCATION;
+use hyper::http::request::Parts;
 
 use crate::serve::answer::Answer;
 use crate::serve::hub::fault::{Fault, Outcome};
 use crate::serve::hub::files::{Entry, Etag, Files, What};
 use crate::serve::hub::pull::Mirrored;
 use crate::serve::hub::repos::{Commit, Repo};
-use crate::serve::hub::route::{Id, Named, Type};
-use crate::serve::hub::{Hub, Inner, REVISION_BYTES_MAX, Request};
+use crate::serve::hub::route::{self, Id, Named, Type};
+use crate::serve::hub::{Hub, Inner, REVISION_BYTES_MAX, Request, check_known};
 use crate::serve::patience::{LOOK_TIME, within};
 use crate::serve::source::{Sight, block};
-use crate::serve::text;
+use crate::serve::tokens::Caller;
+use crate::serve::{person, text};
 
 /// How long a request for a file waits for hashes, and how long any request does without progress. Clients treat a
 /// slower answer with a file as a failure.
@@ -73,7 +75,10 @@ impl Hub {
         kind: Type,
         id: Id,
     ) -> Outcome<(Sight, Repo)> {
-        let named = request.named(kind, id)?;
+        self.find_named(request.named(kind, id)?).await
+    }
+
+    async fn find_named(&self, named: Named) -> Outcome<(Sight, Repo)> {
         let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
         let found = block(move || {
             let sight = source.newest()?;
@@ -83,11 +88,31 @@ impl Hub {
         within(LOOK_TIME, found).await?.ok_or_else(Fault::repo)
     }
 
-    /// Sends a browser to the page of the ref.
-    pub(super) async fn page(&self, request: &Request<'_>, kind: Type, id: Id) -> Outcome<Answer> {
-        let (_, repo) = self.find_here(request, kind, id).await?;
+    /// The repo that a person looks for, at an address that a client printed.
+    pub(super) fn printed(&self, head: &Parts) -> Option<Named> {
+        let segments = text::segments(head.uri.path()).filter(|_| person::is_looking(head))?;
+        let (namespace, rest) = route::endpoint(&segments);
+        let is_for_machines = namespace.is_none() && route::is_for_machines(rest);
+        let namespace = namespace.or_else(|| self.root.clone());
+        let (kind, id) = route::printed(rest).filter(|_| !is_for_machines)?;
+        Some(Named {
+            namespace: namespace?,
+            kind,
+            id,
+        })
+    }
+
+    /// Sends a browser to the page of a repo's ref.
+    pub(super) async fn page(
+        &self,
+        head: &Parts,
+        named: Named,
+        caller: &Caller,
+    ) -> Outcome<Answer> {
+        check_known(caller)?;
+        let (_, repo) = self.find_named(seen(named, caller)?).await?;
         // Without the host, which a cache or a proxy may have from somebody else.
-        let (prefix, name) = (text::forwarded_prefix(request.head), repo.name.as_str());
+        let (prefix, name) = (text::forwarded_prefix(head), repo.name.as_str());
         let page = format!("{prefix}/-/{}", text::escaped_path(name));
         Ok(Answer::new(StatusCode::SEE_OTHER).with(LOCATION, page))
     }
@@ -229,15 +254,22 @@ impl Inner {
 impl Request<'_> {
     /// The repo's name, if the caller may see the namespace.
     fn named(&self, kind: Type, id: Id) -> Outcome<Named> {
-        if self.caller.role(&self.namespace).is_none() {
-            return Err(Fault::repo());
-        }
-        Ok(Named {
-            namespace: self.namespace.clone(),
-            kind,
-            id,
-        })
+        let namespace = self.namespace.clone();
+        seen(
+            Named {
+                namespace,
+                kind,
+                id,
+            },
+            &self.caller,
+        )
     }
+}
+
+/// A namespace that the caller may not read is as if it did not exist.
+fn seen(named: Named, caller: &Caller) -> Outcome<Named> {
+    let role = caller.role(&named.namespace);
+    role.map(|_| named).ok_or_else(Fault::repo)
 }
 
 impl Revision {

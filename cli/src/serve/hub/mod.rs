@@ -39,8 +39,8 @@ use tokio::sync::Semaphore;
 use crate::serve::answer::Answer;
 use crate::serve::patience::{ANSWER_TIME, within};
 use crate::serve::source::{Source, block};
-use crate::serve::tokens::{Caller, Role, Tokens};
-use crate::serve::{Asked, Door, Shared, numbers, text};
+use crate::serve::tokens::{self, Caller, Role, Tokens};
+use crate::serve::{Asked, Door, Shared, numbers, person, text};
 use crate::ui::failure::one_line;
 use fault::{Fault, Outcome};
 use files::{Entry, Etag, Shelf, What};
@@ -159,10 +159,7 @@ impl Hub {
         }
         let (namespace, rest) = route::endpoint(&segments);
         let is_named = namespace.is_some();
-        let is_read = matches!(head.method, Method::GET | Method::HEAD);
-        let is_of_people = is_read && text::is_browser(head);
-        let is_page = |route: &Route| matches!(route, Route::Repo(_, _, Call::Page));
-        let route = Route::parse(rest).filter(|route| is_of_people || !is_page(route));
+        let route = Route::parse(rest);
         let Some(namespace) = namespace.or_else(|| self.root.clone()) else {
             return Err(Fault::no_route());
         };
@@ -189,15 +186,15 @@ impl Hub {
                 &Method::GET | &Method::HEAD,
                 route @ Route::Repo(_, _, Call::Info(_) | Call::Tree { .. }),
             ) => {
-                request.check_known()?;
+                check_known(&request.caller)?;
                 self.look(&request, route).await
             }
             (&Method::GET | &Method::HEAD, route) => {
-                request.check_known()?;
+                check_known(&request.caller)?;
                 within(ANSWER_TIME, self.look(&request, route)).await
             }
             (&Method::POST | &Method::PUT | &Method::DELETE, route) => {
-                request.check_known()?;
+                check_known(&request.caller)?;
                 self.take(&request, route, asked).await
             }
             _ => Err(not_so()),
@@ -227,7 +224,6 @@ impl Hub {
                 self.find(request, kind, id).await?;
                 Ok(Answer::json(StatusCode::OK, &serde_json::json!({})))
             }
-            Call::Page => self.page(request, kind, id).await,
             Call::XetToken => Err(Fault::new(
                 StatusCode::NOT_FOUND,
                 "this endpoint does not speak Xet: set HF_HUB_DISABLE_XET=1",
@@ -324,10 +320,13 @@ impl Door for Hub {
             // A proxy may have checked another one than this server would use.
             return Fault::bad("more than one Authorization").into();
         }
-        let authorization = head.headers.get(AUTHORIZATION);
-        // A value that is not text is not one of this server's tokens.
-        let authorization = authorization.map(|value| value.to_str().unwrap_or_default());
-        let caller = match self.tokens.caller(authorization) {
+        let printed = self.printed(head);
+        let is_printed = printed.is_some();
+        let caller = match printed {
+            Some(_) => person::caller(&self.tokens, head),
+            None => self.tokens.caller(tokens::authorization(head)),
+        };
+        let caller = match caller {
             Ok(caller) => caller,
             Err(error) => return Fault::no_tokens(&error).into(),
         };
@@ -335,9 +334,14 @@ impl Door for Hub {
             return Fault::forbidden(why).into();
         }
         let name = caller.name().map(str::to_owned);
-        let mut answer = match self.route(head, asked, caller).await {
-            Ok(answer) => answer,
-            Err(fault) => fault.into(),
+        let outcome = match printed {
+            Some(named) => self.page(head, named, &caller).await,
+            None => self.route(head, asked, caller).await,
+        };
+        let answer = outcome.unwrap_or_else(Answer::from);
+        let mut answer = match is_printed {
+            true => person::challenged(answer),
+            false => answer,
         };
         answer.token = name;
         generation::suited(head, answer)
@@ -352,15 +356,6 @@ impl Request<'_> {
     /// Whether the URL itself may carry a signature in place of a token.
     fn is_signed(&self, route: &Route) -> bool {
         self.head.method == Method::PUT && matches!(route, Route::Repo(_, _, Call::Upload(_)))
-    }
-
-    /// Refuses a missing or invalid token.
-    fn check_known(&self) -> Outcome<()> {
-        match self.caller {
-            Caller::Everybody | Caller::Bearer(_) => Ok(()),
-            Caller::Nobody => Err(Fault::unknown()),
-            Caller::Wrong => Err(Fault::wrong_token()),
-        }
     }
 
     /// Records for the access log why the answer may be outdated.
@@ -418,6 +413,15 @@ impl Request<'_> {
             kind => format!("{}/", kind.plural()),
         };
         format!("{}/{prefix}{}", self.endpoint, id.as_str())
+    }
+}
+
+/// Refuses a missing or invalid token.
+fn check_known(caller: &Caller) -> Outcome<()> {
+    match caller {
+        Caller::Everybody | Caller::Bearer(_) => Ok(()),
+        Caller::Nobody => Err(Fault::unknown()),
+        Caller::Wrong => Err(Fault::wrong_token()),
     }
 }
 

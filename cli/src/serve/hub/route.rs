@@ -65,8 +65,6 @@ pub(crate) enum Call {
         rev: String,
         path: String,
     },
-    /// What a Hub shows to browsers of a repo.
-    Page,
 }
 
 impl Type {
@@ -126,6 +124,11 @@ pub(crate) fn endpoint(segments: &[String]) -> (Option<Namespace>, &[String]) {
     (None, segments)
 }
 
+/// Whether this is an address for monitoring, or `/`.
+pub(crate) fn is_for_machines(segments: &[String]) -> bool {
+    matches!(segments, [name] if ["", "healthz", "metrics"].contains(&name.as_str()))
+}
+
 impl Route {
     /// Parses the segments after the endpoint.
     pub(crate) fn parse(segments: &[String]) -> Option<Self> {
@@ -138,11 +141,8 @@ impl Route {
             ["api", "validate-yaml"] => Some(Self::ValidateYaml),
             ["api", kind] => Type::parse(kind).map(Self::List),
             ["api", kind, rest @ ..] => of_api(Type::parse(kind)?, rest),
-            [kind, rest @ ..] if Type::parse(kind).is_some() => {
-                let kind = Type::parse(kind)?;
-                of_file(kind, rest).or_else(|| of_browser(kind, rest))
-            }
-            rest => of_file(Type::Model, rest).or_else(|| of_browser(Type::Model, rest)),
+            [kind, rest @ ..] if Type::parse(kind).is_some() => of_file(Type::parse(kind)?, rest),
+            rest => of_file(Type::Model, rest),
         }
     }
 }
@@ -204,16 +204,21 @@ fn of_file(kind: Type, rest: &[&str]) -> Option<Route> {
     })
 }
 
-/// Parses `OWNER/NAME` or `NAME`, and what a Hub shows below it: clients print such addresses.
-fn of_browser(kind: Type, rest: &[&str]) -> Option<Route> {
+/// The repo at `OWNER/NAME` or `NAME`, and at what a Hub's web site shows below it, if no client asks for anything there.
+/// Clients print such addresses.
+pub(crate) fn printed(segments: &[String]) -> Option<(Type, Id)> {
+    if Route::parse(segments).is_some() {
+        return None;
+    }
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let (kind, rest) = match segments.as_slice() {
+        [kind, rest @ ..] if Type::parse(kind).is_some() => (Type::parse(kind)?, rest),
+        rest => (Type::Model, rest),
+    };
     [2, 1].into_iter().find_map(|names| {
         let (id, what) = rest.split_at_checked(names)?;
-        let is_shown = matches!(what, [] | ["tree" | "blob" | "commit", ..]);
-        Some(Route::Repo(
-            kind,
-            Id::of(id).filter(|_| is_shown)?,
-            Call::Page,
-        ))
+        let is_shown = matches!(what, [] | [""] | ["tree" | "blob" | "commit", ..]);
+        Some((kind, Id::of(id).filter(|_| is_shown)?))
     })
 }
 

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::StatusCode;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER,
-    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
@@ -16,6 +16,8 @@ use store::{Error, ErrorKind};
 use crate::serve::answer::Answer;
 use crate::serve::page::route::{Href, Links};
 use crate::serve::page::words::Name;
+use crate::serve::person;
+use crate::ui::failure::one_line;
 
 const STYLE: &str = include_str!("style.css");
 /// An icon in the page itself, so that browsers do not request one.
@@ -123,6 +125,8 @@ pub(crate) enum Fault {
     /// The request comes from another site, or names another host.
     Foreign(&'static str),
     Method,
+    /// The tokens cannot be read.
+    Tokens(Error),
     Store(Error),
 }
 
@@ -146,16 +150,14 @@ impl Fault {
             p { a href=(links.overview()) { "To the store" } }
         };
         let mut sheet = Sheet::new(title, Vec::new(), body);
-        if let Self::Store(error) = &self {
+        sheet.failure = Some(match &self {
             // The message names paths of this host, so it goes to the log only.
-            sheet.failure = Some(error.to_string());
-        }
-        let answer = sheet.answer(status, links);
+            Self::Store(error) | Self::Tokens(error) => one_line(error),
+            Self::Unknown => "the token is missing or unknown".to_owned(),
+            _ => told.to_owned(),
+        });
+        let answer = person::challenged(sheet.answer(status, links));
         match status {
-            StatusCode::UNAUTHORIZED => answer.with(
-                WWW_AUTHENTICATE,
-                "Basic realm=\"store: any name, and a token as the password\", charset=\"UTF-8\"",
-            ),
             StatusCode::SERVICE_UNAVAILABLE => answer.with(RETRY_AFTER, "5"),
             _ => answer,
         }
@@ -178,6 +180,11 @@ impl Fault {
                 StatusCode::METHOD_NOT_ALLOWED,
                 "Only for reading",
                 "Pages are read with GET.",
+            ),
+            Self::Tokens(_) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Nobody is let in now",
+                "The server cannot read its tokens. Its log says why; try again once that is mended.",
             ),
             Self::Store(error) => match error.kind() {
                 ErrorKind::Unavailable

@@ -22,8 +22,6 @@ mod words;
 
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use hyper::header::{AUTHORIZATION, HeaderName, LOCATION};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
@@ -34,8 +32,8 @@ use self::route::{Links, PagePlace, Query};
 use self::survey::{Known, Surveyor};
 use crate::serve::answer::Answer;
 use crate::serve::patience::{LOOK_TIME, within};
+use crate::serve::person;
 use crate::serve::source::{GATED, Sight, Source, block};
-use crate::serve::text;
 use crate::serve::tokens::{Caller, Tokens};
 pub(crate) use host::{ClusterFacts, HostFacts};
 
@@ -96,10 +94,7 @@ impl Page {
     /// endpoint there.
     pub(crate) fn is_for(head: &Parts) -> bool {
         let path = head.uri.path();
-        let is_read = [Method::GET, Method::HEAD].contains(&head.method);
-        path.starts_with("/-/")
-            || path == "/-"
-            || (is_read && text::is_browser(head) && top(path).is_some())
+        path.starts_with("/-/") || path == "/-" || (person::is_looking(head) && top(path).is_some())
     }
 
     /// Answers a request for a page.
@@ -164,18 +159,12 @@ impl Page {
         }
     }
 
-    /// The caller. Browsers send a token as a password.
     fn caller(&self, head: &Parts) -> Outcome<Caller> {
         if head.headers.get_all(AUTHORIZATION).iter().count() > 1 {
             // A proxy may have checked another one than this server would use.
             return Err(Fault::Unknown);
         }
-        let authorization = text_of(head, AUTHORIZATION);
-        let typed = authorization
-            .and_then(|text| text.strip_prefix("Basic "))
-            .map(|text| format!("Bearer {}", password(text).unwrap_or_default()));
-        let authorization = typed.as_deref().or(authorization);
-        Ok(self.tokens.caller(authorization)?)
+        person::caller(&self.tokens, head).map_err(Fault::Tokens)
     }
 }
 
@@ -202,13 +191,6 @@ fn top(path: &str) -> Option<Top> {
 
 fn text_of(head: &Parts, name: HeaderName) -> Option<&str> {
     head.headers.get(name).and_then(|value| value.to_str().ok())
-}
-
-/// The password in `NAME:PASSWORD`.
-fn password(encoded: &str) -> Option<String> {
-    let text = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
-    text.split_once(':')
-        .map(|(_, password)| password.to_owned())
 }
 
 impl View<'_> {
@@ -294,18 +276,5 @@ mod tests {
             assert!(!Page::is_for(&head(endpoint, "*/*")), "{endpoint}");
         }
         assert!(Page::is_for(&head("/-/space", "*/*")));
-    }
-
-    #[test]
-    fn a_password_is_what_stands_behind_the_first_colon() {
-        assert_eq!(password(&STANDARD.encode("me:a:b")).as_deref(), Some("a:b"));
-        for none in [
-            "",
-            "%%%",
-            &STANDARD.encode("nothing"),
-            &STANDARD.encode([0xff, b':']),
-        ] {
-            assert_eq!(password(none), None, "{none}");
-        }
     }
 }
