@@ -1,5 +1,7 @@
 //! What is refused to clients of the Hub door, and in which words: who reads them knows what to do.
 
+use std::fs;
+
 use serde_json::{Value, json};
 use support::{TestEnvironment, environment};
 
@@ -48,6 +50,8 @@ fn the_first_seven_digits_name_a_parent() {
         let text = format!("{digits}");
         let answer = client.commit(&[header(Some(parent)), file("a", text.as_bytes())]);
         assert_eq!(answer.status, status, "{digits}: {answer:?}");
+        let is_empty = told(&answer).1.contains("an empty parent");
+        assert_eq!(is_empty, digits == 0, "{answer:?}");
     }
     let unknown = client.commit(&[header(Some("0123456")), file("a", b"b")]);
     assert_eq!(unknown.status, 412);
@@ -86,13 +90,16 @@ fn what_is_wrong_with_a_commit_is_said() {
         let (status, found) = told(&client.commit(&lines));
         assert!(status == 400 && found.contains(why), "{status} {found}");
     }
-    let body = json!({"operation": "download", "objects": []}).to_string();
-    let batch = client.post("/project/demo/org/new.git/info/lfs/objects/batch", body);
-    let (status, found) = told(&batch);
-    assert!(
-        status == 400 && found.contains("the operation upload"),
-        "{status} {found}"
-    );
+    let endless = json!([{"oid": "a".repeat(64), "size": 1_u64 << 63}]);
+    for (operation, objects) in [("download", json!([])), ("upload", endless)] {
+        let body = json!({"operation": operation, "objects": objects}).to_string();
+        let batch = client.post("/project/demo/org/new.git/info/lfs/objects/batch", body);
+        let (status, found) = told(&batch);
+        assert!(
+            status == 400 && found.contains("the operation upload"),
+            "{status} {found}"
+        );
+    }
     assert_eq!(client.head(), before);
 }
 
@@ -132,4 +139,57 @@ fn what_the_server_does_not_do_is_not_blamed_on_the_endpoint() {
         status == 404 && why.contains("the endpoint is"),
         "{status} {why}"
     );
+}
+
+#[test]
+fn a_refusal_has_its_reason_in_the_log() {
+    let (env, server) = world();
+    env.write("in/a", "bytes");
+    env.ok(["put", "in", "project/demo/org/data"]);
+    let long = "Range: bytes=99-";
+    let asked = [
+        (
+            "GET /-/none\nAccept: text/html".to_owned(),
+            404,
+            "no such namespace",
+        ),
+        ("POST /-/space".to_owned(), 405, "Pages are read with GET"),
+        (
+            format!("GET /project/demo/org/data/resolve/main/a\n{long}"),
+            416,
+            "which has 5",
+        ),
+        (
+            format!("GET /-/project/demo/org/data@1/a?download\n{long}"),
+            416,
+            "which has 5",
+        ),
+    ];
+    for (request, status, _) in &asked {
+        assert_eq!(server.ask(request).status, *status, "{request}");
+    }
+    let create = "POST /project/demo/api/repos/create";
+    let again = server.connect().ask_with(create, br#"{"name": "org/new"}"#);
+    assert_eq!(again.status, 409);
+    // A proxy and this server may take such a request for different hosts.
+    let mut connection = server.connect();
+    connection.send(b"GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(connection.answer(false).status, 400);
+    connection.send(b"GET / HTTP/1.0\r\n\r\n");
+    assert_eq!(connection.answer(false).status, 200);
+    assert_eq!(server.stop(), Some(0));
+    let log = fs::read_to_string(env.path("log")).unwrap();
+    let lines: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let more = [(409, "already created"), (400, "one Host header")];
+    let asked = asked.iter().map(|(_, status, why)| (*status, *why));
+    for (status, why) in asked.chain(more) {
+        let is_told = |line: &Value| {
+            let error = line["error"].as_str().unwrap_or_default();
+            line["status"] == status && error.contains(why)
+        };
+        assert!(lines.iter().any(is_told), "{status} {why}: {log}");
+    }
 }

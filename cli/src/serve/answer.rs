@@ -57,6 +57,12 @@ impl Answer {
         self
     }
 
+    /// Sets the cause of a failure, for the access log.
+    pub(crate) fn because(mut self, why: impl Into<String>) -> Self {
+        self.error = Some(why.into());
+        self
+    }
+
     /// The value of Content-Length.
     pub(crate) fn len(&self) -> u64 {
         match &self.content {

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, EXPECT, HeaderName, HeaderValue, USER_AGENT};
+use hyper::header::{CONNECTION, EXPECT, HOST, HeaderName, HeaderValue, USER_AGENT};
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
 use store::{Error, Result};
@@ -33,6 +33,7 @@ use crate::serve::Shared;
 use crate::serve::answer::Answer;
 use crate::serve::body::Body;
 use crate::serve::journal::{Line, told};
+use crate::serve::numbers::Running;
 use crate::serve::pace::Paced;
 use crate::serve::tls::Identity;
 
@@ -328,7 +329,7 @@ async fn respond<D: Door>(
 ) -> Response<Body> {
     let (head, body) = request.into_parts();
     let began = Instant::now();
-    let running = Running::new(Arc::clone(&shared));
+    let running = Running::new(Arc::clone(&shared.numbers));
     let expected = head.headers.get(EXPECT).map(HeaderValue::as_bytes);
     let mut asked = Asked {
         body,
@@ -337,7 +338,13 @@ async fn respond<D: Door>(
         part_time: times.part,
         awaits: expected.is_some_and(|told| told.eq_ignore_ascii_case(b"100-continue")),
     };
-    let answer = door.answer(&head, &mut asked).await;
+    let answer = match is_addressed(&head) {
+        true => door.answer(&head, &mut asked).await,
+        false => {
+            let why = "a request of HTTP/1.1 must have one Host header";
+            Answer::text(StatusCode::BAD_REQUEST, format!("{why}\n")).because(why)
+        }
+    };
     let mut answer = answer.measured(head.method == Method::HEAD);
     if !asked.drain().await {
         let close = HeaderValue::from_static("close");
@@ -366,9 +373,8 @@ async fn respond<D: Door>(
     let end = Box::new(move |sent: u64, is_whole: bool, error: Option<String>| {
         (line.sent, line.whole, line.error) = (sent, is_whole, error);
         line.secs = began.elapsed().as_secs_f64();
-        let numbers = &running.0.numbers;
-        numbers.answered(line.status, sent, line.received, is_whole);
-        running.0.journal.tell(&line);
+        running.answered(line.status, sent, line.received, is_whole);
+        shared.journal.tell(&line);
     });
     let mut response = Response::new(Body::new(answer.content, answer.error, end));
     *response.status_mut() = answer.status;
@@ -376,20 +382,10 @@ async fn respond<D: Door>(
     response
 }
 
-/// Counts a request while it runs.
-struct Running(Arc<Shared>);
-
-impl Running {
-    fn new(shared: Arc<Shared>) -> Self {
-        shared.numbers.requests.enter();
-        Self(shared)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.numbers.requests.leave();
-    }
+/// Whether a request says which host it is for, as RFC 9112, section 3.2, demands.
+fn is_addressed(head: &Parts) -> bool {
+    let hosts = head.headers.get_all(HOST).iter().count();
+    hosts == 1 || (hosts == 0 && head.version < Version::HTTP_11)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 
@@ -61,9 +61,29 @@ impl Gauge {
     }
 }
 
+/// Counts a request while it runs.
+pub(super) struct Running(Arc<Numbers>);
+
+impl Running {
+    pub(super) fn new(numbers: Arc<Numbers>) -> Self {
+        numbers.requests.enter();
+        Self(numbers)
+    }
+
+    /// Counts its answer, complete or not.
+    pub(super) fn answered(&self, status: u16, sent: u64, received: u64, is_whole: bool) {
+        self.0.answered(status, sent, received, is_whole);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.requests.leave();
+    }
+}
+
 impl Numbers {
-    /// Counts an answer, complete or not.
-    pub(crate) fn answered(&self, status: u16, sent: u64, received: u64, is_whole: bool) {
+    fn answered(&self, status: u16, sent: u64, received: u64, is_whole: bool) {
         let class = usize::from(status / 100).saturating_sub(1);
         if let Some(count) = self.answers.get(class) {
             count.fetch_add(1, Ordering::Relaxed);

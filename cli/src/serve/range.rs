@@ -52,6 +52,11 @@ pub(crate) fn content_range(part: Option<&Range<u64>>, size: u64) -> String {
     }
 }
 
+/// Why a range is refused, for the access log.
+pub(crate) fn outside(size: u64) -> String {
+    format!("no byte of the range is in the file, which has {size}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

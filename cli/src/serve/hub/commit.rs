@@ -134,9 +134,13 @@ impl Hub {
         );
         let number = block(move || inner.repos.number(&sight, &repo, &wanted)).await?;
         number.ok_or_else(|| {
+            let what = match parent {
+                "" => "an empty parent".to_owned(),
+                parent => format!("the parent {parent}"),
+            };
             Fault::new(
                 StatusCode::PRECONDITION_FAILED,
-                format!("the parent {parent} is no commit of this repo"),
+                format!("{what} is no commit of this repo"),
             )
         })
     }

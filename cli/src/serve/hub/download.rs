@@ -18,7 +18,7 @@ use crate::serve::hub::find::{HASHES_TIME, Revision};
 use crate::serve::hub::pull::{self, Place, Pull};
 use crate::serve::hub::route::{Id, Named, Type};
 use crate::serve::hub::{Hub, Request};
-use crate::serve::range::{Wanted, content_range};
+use crate::serve::range::{Wanted, content_range, outside};
 use crate::serve::spool::Following;
 use crate::serve::text;
 
@@ -81,7 +81,9 @@ impl Hub {
             }
             Wanted::Nothing => {
                 let told = content_range(None, size);
-                return Ok(answer(StatusCode::RANGE_NOT_SATISFIABLE).with(CONTENT_RANGE, told));
+                return Ok(answer(StatusCode::RANGE_NOT_SATISFIABLE)
+                    .with(CONTENT_RANGE, told)
+                    .because(outside(size)));
             }
         };
         let mut answer = answer;

@@ -260,7 +260,9 @@ pub(super) fn announced(body: &[u8]) -> Option<Vec<(String, u64)>> {
     let objects = body.get("objects")?.as_array()?.iter();
     let object = |object: &Value| {
         let oid = object.get("oid")?.as_str().filter(|oid| is_hex(oid, 64))?;
-        Some((oid.to_owned(), object.get("size")?.as_u64()?))
+        // No file has more bytes than a signed number says.
+        let size = object.get("size")?.as_i64()?;
+        Some((oid.to_owned(), u64::try_from(size).ok()?))
     };
     objects.map(object).collect()
 }

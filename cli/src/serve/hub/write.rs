@@ -97,11 +97,11 @@ impl Hub {
         match is_new.await? {
             true => Ok(Answer::json(StatusCode::OK, &told)),
             false => {
-                let mut told = told;
+                let (mut told, why) = (told, "You already created this repo");
                 if let Some(told) = told.as_object_mut() {
-                    told.insert("error".to_owned(), json!("You already created this repo"));
+                    told.insert("error".to_owned(), json!(why));
                 }
-                Ok(Answer::json(StatusCode::CONFLICT, &told))
+                Ok(Answer::json(StatusCode::CONFLICT, &told).because(why))
             }
         }
     }

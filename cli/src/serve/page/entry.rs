@@ -18,7 +18,7 @@ use crate::serve::page::route::Href;
 use crate::serve::page::versions::stays;
 use crate::serve::page::words::{Name, count, size, time};
 use crate::serve::page::{Look, Shown, View};
-use crate::serve::range::{Wanted, content_range};
+use crate::serve::range::{Wanted, content_range, outside};
 use crate::serve::source::{self, Sight, Source};
 use crate::serve::text;
 use crate::ui::entry::timestamp;
@@ -356,7 +356,8 @@ impl Bytes {
             Wanted::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
             Wanted::Nothing => {
                 return Ok(Answer::new(StatusCode::RANGE_NOT_SATISFIABLE)
-                    .with(CONTENT_RANGE, content_range(None, size)));
+                    .with(CONTENT_RANGE, content_range(None, size))
+                    .because(outside(size)));
             }
         };
         let name = percent_encoding::percent_encode(&self.name, text::SEGMENT);
