@@ -20,6 +20,7 @@ use crate::index::Location;
 use crate::remedy::Remedy;
 use crate::store::{Store, View};
 
+mod at_hand;
 mod bases;
 pub mod fetch;
 mod frames;

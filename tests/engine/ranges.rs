@@ -227,3 +227,41 @@ fn damage(store: &Store, remote: &dyn Prune, place: u64) {
     bytes[at.frame_offset as usize + at.stored_len as usize / 2] ^= 1;
     remote.put(&key, bytes.into()).unwrap();
 }
+
+/// What needs no wait comes at once: small contents out of a frame that was read, near and far, and nothing else.
+#[test]
+fn small_contents_are_at_hand_once_their_frame_was_read() {
+    let mut world = World::new();
+    let small = noise(3, 2000);
+    support::trees::write(&world.tree("in/small"), &small);
+    support::trees::write(&world.tree("in/smaller"), &small[..999]);
+    support::trees::write(&world.tree("in/empty"), b"");
+    support::trees::write(&world.tree("in/large"), &bytes());
+    world.prepare("in", REF);
+    for remote in [world.memory(), world.directory("near")] {
+        let store = open(&world, &remote, 1, 64 << 20);
+        let reader = Reader::new(&store).unwrap();
+        let content = |path: &str| {
+            let found = reader.resolve(&format!("{REF}:{path}").parse().unwrap());
+            match found.unwrap().node {
+                Node::File { content, .. } => content,
+                _ => panic!("not a file"),
+            }
+        };
+        assert_eq!(reader.at_hand(&content("small")), None);
+        reader.meta_chunk(&content("small").root).unwrap();
+        assert_eq!(reader.at_hand(&content("small")), Some(small.clone()));
+        assert_eq!(
+            reader.at_hand(&content("smaller")),
+            Some(small[..999].to_vec())
+        );
+        assert_eq!(reader.at_hand(&content("empty")), None);
+        assert_eq!(reader.at_hand(&content("large")), None);
+        // The same chunk, said to be longer.
+        let wrong = store::Content {
+            size: 2001,
+            ..content("small")
+        };
+        assert_eq!(reader.at_hand(&wrong), None);
+    }
+}

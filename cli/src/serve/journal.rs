@@ -18,6 +18,8 @@ use crate::serve::numbers::Numbers;
 
 /// Maximum lines in the queue. Further lines are counted and dropped.
 const LINES_WAITING_MAX: usize = 8192;
+/// Maximum further lines that are written with one.
+const LINES_AT_ONCE_MAX: usize = 255;
 /// Maximum bytes of a path or a user agent in a line.
 const TEXT_BYTES_MAX: usize = 1024;
 /// The prefix of a Hub's tokens, and the minimum number of characters after it.
@@ -99,9 +101,15 @@ impl Journal {
         let writer = std::thread::Builder::new()
             .name("access-log".to_owned())
             .spawn(move || {
-                for line in waiting {
-                    if to.write_all(&line).is_err() {
-                        lost.lost_lines.add(1);
+                while let Ok(mut lines) = waiting.recv() {
+                    let mut count = 1;
+                    // What has come meanwhile is written along.
+                    for line in waiting.try_iter().take(LINES_AT_ONCE_MAX) {
+                        lines.extend(line);
+                        count += 1;
+                    }
+                    if to.write_all(&lines).is_err() {
+                        lost.lost_lines.add(count);
                     }
                 }
             })

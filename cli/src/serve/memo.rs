@@ -27,15 +27,11 @@ impl<K: Eq + Hash, V: Clone> Memo<K, V> {
         question: K,
         find: impl FnOnce(&K) -> Result<V, E>,
     ) -> Result<V, E> {
-        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let (of, known) = &*lock()
-            && *of == number
-            && let Some(answer) = known.get(&question)
-        {
-            return Ok(answer.clone());
+        if let Some(known) = self.known(number, &question) {
+            return Ok(known);
         }
         let answer = find(&question)?;
-        let mut memory = lock();
+        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Answers for an older state are not cached.
         if memory.0 < number || memory.1.len() >= ANSWERS_MAX {
             *memory = (number.max(memory.0), HashMap::new());
@@ -44,6 +40,13 @@ impl<K: Eq + Hash, V: Clone> Memo<K, V> {
             memory.1.insert(question, answer.clone());
         }
         Ok(answer)
+    }
+
+    /// The cached answer at the state after log entry `number`.
+    pub(crate) fn known(&self, number: u64, question: &K) -> Option<V> {
+        let memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = memory.1.get(question).filter(|_| memory.0 == number);
+        known.cloned()
     }
 }
 
@@ -59,6 +62,8 @@ mod tests {
         assert_eq!((ask(6, 3), ask(6, 4)), (3, 3));
         assert_eq!((ask(5, 7), ask(5, 8), ask(6, 9)), (7, 8, 3));
         assert_eq!(memo.answer(6, "y", |_| Err(())), Err(()));
+        assert_eq!((memo.known(6, &"y"), memo.known(5, &"x")), (None, None));
         assert_eq!(memo.answer(6, "y", |_| Ok::<_, ()>(1)), Ok(1));
+        assert_eq!(memo.known(6, &"y"), Some(1));
     }
 }

@@ -30,6 +30,9 @@ pub(crate) const UPLOADS: &str = ".uploads/";
 /// How much of a file is read at once if that takes no thread: as much as the caches of a core hold until it is sent.
 const PART_BYTES: u64 = 256 << 10;
 
+/// The largest file that is hashed without a thread for it: to switch to one takes about as long.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
+
 /// How long a successful check of the store remains valid.
 const SEEN_TIME: Duration = Duration::from_secs(2);
 
@@ -47,7 +50,10 @@ pub(crate) struct Source {
     now: RwLock<Sight>,
     /// The number of log reads that have begun, and the number of the last one that ended.
     begun: AtomicU64,
-    ended: Mutex<u64>,
+    ended: AtomicU64,
+    /// Whoever reads the log: on threads that may block, and among requests, which wait without one.
+    reading: Mutex<()>,
+    asking: tokio::sync::Mutex<()>,
     /// When the store was last reachable.
     seen: Mutex<Option<Instant>>,
     memory: Memory,
@@ -72,7 +78,9 @@ impl Source {
             pools: pools.into(),
             now: RwLock::new(Arc::new(Reader::new(store)?)),
             begun: AtomicU64::new(0),
-            ended: Mutex::new(0),
+            ended: AtomicU64::new(0),
+            reading: Mutex::default(),
+            asking: tokio::sync::Mutex::default(),
             seen: Mutex::new(None),
             memory: Memory::new(memory_bytes / 2),
             buffers: [PIECE_BYTES, PART_BYTES].map(|bytes| Buffers::of(usize_of(bytes))),
@@ -97,8 +105,8 @@ impl Source {
     /// If the log cannot be read.
     pub(crate) fn newest(&self) -> Result<Sight> {
         let asked = self.begun.load(Ordering::SeqCst);
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        if *ended > asked {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.ended.load(Ordering::SeqCst) > asked {
             // A read that began after this call has already ended.
             return Ok(self.sight());
         }
@@ -109,8 +117,22 @@ impl Source {
             let sight = Arc::new(Reader::at(self.store, view));
             *self.now.write().unwrap_or_else(PoisonError::into_inner) = sight;
         }
-        *ended = turn;
+        self.ended.store(turn, Ordering::SeqCst);
         Ok(self.sight())
+    }
+
+    /// As [`Self::newest`], without a thread for each request that waits for the same read.
+    ///
+    /// # Errors
+    /// If the log cannot be read.
+    pub(crate) async fn newest_soon(self: &Arc<Self>) -> Result<Sight> {
+        let asked = self.begun.load(Ordering::SeqCst);
+        let _turn = self.asking.lock().await;
+        if self.ended.load(Ordering::SeqCst) > asked {
+            return Ok(self.sight());
+        }
+        let source = Arc::clone(self);
+        block(move || source.newest()).await
     }
 
     /// Checks that the store was reachable recently: an unreachable store would look like one that never changes.
@@ -145,6 +167,9 @@ impl Source {
         at: u64,
         end: u64,
     ) -> Result<Bytes> {
+        if let Some(bytes) = self.small_at_hand(&sight, &content, &pass, at..end) {
+            return Ok(bytes);
+        }
         if let Some((ahead, held)) = self.ahead.as_ref().zip(pass.held.as_ref())
             && !self.is_warm(&pass.warm, content).await?
         {
@@ -196,6 +221,28 @@ impl Source {
             return None;
         }
         Some(share.with_buffer(buffer, buffers))
+    }
+
+    /// Bytes of a small file, if the frame that has them is in memory: a pool need not be asked then, and no other thread.
+    fn small_at_hand(
+        &self,
+        sight: &Sight,
+        content: &Content,
+        pass: &Pass,
+        wanted: Range<u64>,
+    ) -> Option<Bytes> {
+        if content.size > SMALL_BYTES_MAX {
+            return None;
+        }
+        let bytes = sight.at_hand(content)?;
+        let (share, last) = self
+            .memory
+            .share_soon(&pass.own, wanted.start, wanted.end)?;
+        let part = bytes.get(usize_of(wanted.start)..usize_of(last))?;
+        Some(match part.len() == bytes.len() {
+            true => share.with(bytes),
+            false => share.with(part.to_vec()),
+        })
     }
 
     /// Whether a pool of this host has the file.
@@ -313,4 +360,47 @@ fn read_into(
 
 fn usize_of(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use store::{Host, PutRequest, Unwatched, put, remote};
+
+    use super::*;
+
+    /// Each sees what was there when it came, however many come at once, and they share reads of the log.
+    #[test]
+    fn requests_share_reads_of_the_log_that_begin_after_they_came() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = dir.path().join("store").display().to_string();
+        let options = remote::Options {
+            create: true,
+            ..remote::Options::default()
+        };
+        let remote = remote::open(&url, &options).unwrap();
+        let store = Store::create(&remote, Host::default()).unwrap();
+        let other = Store::open(remote, Host::default()).unwrap();
+        let source = Arc::new(Source::new(store, Vec::new()).unwrap());
+        let file = dir.path().join("file");
+        crate::serve::runtime().unwrap().block_on(async {
+            for round in 0_u64..10 {
+                std::fs::write(&file, round.to_string()).unwrap();
+                let request = PutRequest::new(&file, "project/a/b".parse().unwrap());
+                put(&other, &request, &Unwatched).unwrap();
+                let before = source.begun.load(Ordering::SeqCst);
+                let asked: Vec<_> = (0..40)
+                    .map(|_| {
+                        let source = Arc::clone(&source);
+                        tokio::spawn(async move { source.newest_soon().await })
+                    })
+                    .collect();
+                for one in asked {
+                    let seen = one.await.unwrap().unwrap().view().state.number;
+                    assert!(seen > round, "round {round}: it sees entry {seen}");
+                }
+                let reads = source.begun.load(Ordering::SeqCst) - before;
+                assert!((1..40).contains(&reads), "{reads} reads");
+            }
+        });
+    }
 }

@@ -29,7 +29,6 @@ use slot::{OpenFiles, Slot};
 const WINDOW_BYTES: u64 = 64 << 20;
 /// The same for a bucket, after the first window. Packs interleave files that were put side by side, so a read for one
 /// file alone would cover little of it, or much that nobody wants yet.
-/// alone wants a read covers little, or much that nobody wants yet.
 const FAR_WINDOW_BYTES: u64 = 1 << 30;
 /// Most chunks in one window of requests.
 const WINDOW_CHUNKS_MAX: usize = 16 << 10;

@@ -434,23 +434,27 @@ impl Shelf {
         commit: &Commit,
         name: &str,
     ) -> Result<Arc<Files>> {
-        let memory = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut kept = memory();
-        if let Some(at) = kept.iter().position(|(key, _)| *key == commit.files) {
-            let hit = kept.remove(at);
-            let files = Arc::clone(&hit.1);
-            kept.push(hit);
+        if let Some(files) = self.known(commit) {
             return Ok(files);
         }
-        drop(kept);
         let files = Arc::new(Files::of(reader, commit, name)?);
-        let mut kept = memory();
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push((commit.files, Arc::clone(&files)));
         let mut entries: usize = kept.iter().map(|(_, files)| files.entries.len()).sum();
         while entries > ENTRIES_KEPT_MAX && kept.len() > 1 {
             entries -= kept.remove(0).1.entries.len();
         }
         Ok(files)
+    }
+
+    /// The files of a commit, if they are in memory.
+    pub(crate) fn known(&self, commit: &Commit) -> Option<Arc<Files>> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = kept.iter().position(|(key, _)| *key == commit.files)?;
+        let hit = kept.remove(at);
+        let files = Arc::clone(&hit.1);
+        kept.push(hit);
+        Some(files)
     }
 }
 

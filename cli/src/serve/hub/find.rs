@@ -143,7 +143,6 @@ impl Hub {
         found?.ok_or_else(|| Fault::revision(rev))
     }
 
-    /// One blocking task for all steps: a switch to another thread takes as long as sending a small file.
     async fn revision_here(
         &self,
         request: &Request<'_>,
@@ -151,11 +150,24 @@ impl Hub {
         id: Id,
         rev: &str,
     ) -> Outcome<store::Result<Option<Revision>>> {
-        let named = request.named(kind, id)?;
-        let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
-        let wanted = rev.to_owned();
+        let found = self.revision_of(request.named(kind, id)?, rev);
+        let found = within(LOOK_TIME, found).await;
+        found?.map(Ok).ok_or_else(Fault::repo)
+    }
+
+    /// The revision of a repo, if there is such a repo, and such a revision in it. What is in memory needs no other thread: to
+    /// switch to one takes as long as to send a small file.
+    async fn revision_of(
+        &self,
+        named: Named,
+        rev: &str,
+    ) -> store::Result<Option<Option<Revision>>> {
+        let sight = self.source.newest_soon().await?;
+        if let Some(known) = self.inner.known_revision(&sight, &named, rev) {
+            return Ok(Some(Some(known)));
+        }
+        let (inner, wanted) = (Arc::clone(&self.inner), rev.to_owned());
         let found = block(move || {
-            let sight = source.newest()?;
             let Some(repo) = inner.repos.find(&sight, &named)? else {
                 return Ok(None);
             };
@@ -163,8 +175,7 @@ impl Hub {
             let found = commit.map(|commit| inner.revision(sight, repo, commit));
             Ok(Some(found.transpose()?))
         });
-        let found = within(LOOK_TIME, found).await;
-        found?.map(Ok).ok_or_else(Fault::repo)
+        found.await
     }
 
     /// The etags of entries; `None` for directories. Waits at most for `time`, and only as long as hashes are computed.
@@ -233,6 +244,18 @@ impl Inner {
         let files = self.shelf.files(&sight, &commit, repo.name.path())?;
         Ok(Revision {
             sight,
+            repo,
+            commit,
+            files,
+        })
+    }
+
+    /// The revision, if all of it is in memory.
+    fn known_revision(&self, sight: &Sight, named: &Named, rev: &str) -> Option<Revision> {
+        let (repo, commit) = self.repos.known(sight, named, rev)?;
+        let files = self.shelf.known(&commit)?;
+        Some(Revision {
+            sight: Arc::clone(sight),
             repo,
             commit,
             files,

@@ -107,7 +107,7 @@ impl S3 {
     }
 
     async fn buckets(&self, request: &Request<'_>) -> Outcome<Answer> {
-        let sight = self.newest().await?;
+        let sight = self.source.newest_soon().await?;
         let view = sight.view();
         let namespaces = view.state.refs.sums().keys();
         Ok(list::buckets(
@@ -140,25 +140,17 @@ impl S3 {
     }
 
     async fn object(&self, request: &Request<'_>, name: &str, key: &str) -> Outcome<Answer> {
-        let namespace = request.namespace(name)?;
         let (shelf, wanted) = (Arc::clone(&self.shelf), key.to_owned());
-        let source = Arc::clone(&self.source);
-        // One blocking task for all steps: most files are small, and a switch to another thread takes as long as
-        // sending one.
+        let (sight, namespace) = self.find(request, name).await?;
+        let seen = Arc::clone(&sight);
         let found = block(move || {
-            let sight = source.newest()?;
-            if !sight.view().state.refs.sums().contains_key(&namespace) {
-                return Ok(None);
-            }
-            let bucket = Bucket::open(Arc::clone(&sight), shelf, namespace)?;
-            let found = match bucket.find(&wanted)? {
+            let bucket = Bucket::open(seen, shelf, namespace)?;
+            Ok(match bucket.find(&wanted)? {
                 Some(object) => Some((bucket.changed(&object)?, object)),
                 None => None,
-            };
-            Ok(Some((sight, found)))
+            })
         });
-        let (sight, found) = found.await?.ok_or_else(|| Fault::no_bucket(name))?;
-        let (changed, object) = found.ok_or_else(|| Fault::no_key(key))?;
+        let (changed, object) = found.await?.ok_or_else(|| Fault::no_key(key))?;
         let asked = object::Asked {
             headers: &request.head.headers,
             query: request.query,
@@ -170,16 +162,11 @@ impl S3 {
     /// The namespace of a bucket, if it exists and the caller may see it.
     async fn find(&self, request: &Request<'_>, name: &str) -> Outcome<(Sight, Namespace)> {
         let namespace = request.namespace(name)?;
-        let sight = self.newest().await?;
+        let sight = self.source.newest_soon().await?;
         match sight.view().state.refs.sums().contains_key(&namespace) {
             true => Ok((Arc::clone(&sight), namespace)),
             false => Err(Fault::no_bucket(name)),
         }
-    }
-
-    async fn newest(&self) -> Outcome<Sight> {
-        let source = Arc::clone(&self.source);
-        Ok(block(move || source.newest()).await?)
     }
 }
 

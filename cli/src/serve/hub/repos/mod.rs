@@ -150,6 +150,20 @@ impl Repos {
         self.commits.answer(number, asked, look)
     }
 
+    /// The repo and the commit that `rev` means in it, if both are in memory.
+    pub(crate) fn known(
+        &self,
+        reader: &Reader<'_>,
+        named: &Named,
+        rev: &str,
+    ) -> Option<(Repo, Commit)> {
+        let number = reader.view().state.number;
+        let repo = self.found.known(number, named)??;
+        let asked = (repo.named.clone(), repo.name.clone(), rev.to_owned());
+        let commit = self.commits.known(number, &asked)??;
+        Some((repo, commit))
+    }
+
     fn look_for_commit(
         &self,
         reader: &Reader<'_>,
