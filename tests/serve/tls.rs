@@ -278,6 +278,7 @@ fn a_unit_runs_the_server_with_its_keys_and_no_more_rights_than_it_needs() {
         "logs/access.log",
     ];
     env.write("keys.toml", "");
+    env.write("logs/older.log", "");
     let words = [&words[..], &TLS, &["--s3-keys", "keys.toml"]].concat();
     let unit = env.ok(&words);
     let root = env.root();
@@ -338,6 +339,8 @@ fn a_unit_that_could_not_start_is_not_printed() {
             &["--access-log", "home/.local/share/store/log"],
             "belongs to this program",
         ),
+        (&["--access-log", "home"], "is no regular file"),
+        (&["--access-log", "none/log"], "--access-log: look at "),
     ] {
         let refused = env.store([&["serve", "--systemd"], words].concat());
         assert!(

@@ -234,7 +234,7 @@ fn check_args(args: &Args) -> Result<()> {
         pull::check_url(url)?;
     }
     match &args.access_log {
-        Some(path) => files::check_place(path, &config::precious()),
+        Some(path) => files::check_to_append(path, &config::precious()),
         None => Ok(()),
     }
 }

@@ -139,6 +139,18 @@ pub(crate) fn check_place(path: &Path, precious: &Precious) -> Result<()> {
     steps.try_for_each(|step| store::check_outside(&step, precious))
 }
 
+/// Checks all that can be seen without opening the file that [`open_to_append`] opens, and makes nothing.
+///
+/// # Errors
+/// Conflict, for what it refuses.
+pub(crate) fn check_to_append(path: &Path, precious: &Precious) -> Result<()> {
+    check_place(path, precious)?;
+    match steps(path).last().map(std::fs::symlink_metadata) {
+        Some(Ok(found)) if !found.is_symlink() => check_appended(path, &found),
+        _ => Ok(()),
+    }
+}
+
 /// Opens a file that a person named, to append lines to it; a pipe must have a reader. Another user's symlink in its
 /// path is refused; the caller's own and root's, such as `/dev/stdout`, are followed.
 ///
@@ -146,13 +158,8 @@ pub(crate) fn check_place(path: &Path, precious: &Precious) -> Result<()> {
 /// Conflict, for such a symlink, for what [`check_place`] refuses, and for a file that is not there to be appended to;
 /// otherwise when it cannot be opened.
 pub(crate) fn open_to_append(path: &Path, precious: &Precious) -> Result<File> {
-    check_place(path, precious)?;
+    check_to_append(path, precious)?;
     let steps = steps(path);
-    let before = steps.last().map(std::fs::symlink_metadata);
-    match before {
-        Some(Ok(found)) if !found.is_symlink() => check_appended(path, &found)?,
-        _ => {}
-    }
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let held = store::make_directories(dir.unwrap_or_else(|| Path::new(".")))?;
     let (_, held) = within(&held, path);

@@ -341,7 +341,7 @@ async fn respond<D: Door>(
     let answer = match is_addressed(&head) {
         true => door.answer(&head, &mut asked).await,
         false => {
-            let why = "a request of HTTP/1.1 must have one Host header";
+            let why = "a request must have one Host header, and only before HTTP/1.1 none";
             Answer::text(StatusCode::BAD_REQUEST, format!("{why}\n")).because(why)
         }
     };

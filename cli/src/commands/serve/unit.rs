@@ -71,6 +71,13 @@ pub(super) fn text(args: &Args, context: &Context) -> Result<String> {
                 .hint("make it first: without it, the service does not start"));
         }
     }
+    if let Some(dir) = log_dir(args)
+        && let Err(error) = dir.metadata()
+    {
+        return Err(Error::io("look at", &dir, error)
+            .within("--access-log")
+            .hint("make the directory first: a service may write there only if it exists before it starts"));
+    }
     let (uid, gid) = owner(&store);
     if uid == rustix::process::getuid().as_raw() {
         super::check_addresses(args, &Tokens::open(tokens_file())?)?;
@@ -185,13 +192,17 @@ fn words(command: &Command, credentials: &[Credential]) -> String {
 /// The writable paths: the store, and the directory of the access log.
 fn writable(args: &Args, store: &str) -> String {
     let store = clusters::is_directory(store).then(|| PathBuf::from(directory(store)));
-    let log = args.access_log.as_deref().map(absolute);
-    let log = log.as_deref().and_then(Path::parent).map(Path::to_owned);
-    let lines = store.into_iter().chain(log).map(|path| {
+    let lines = store.into_iter().chain(log_dir(args)).map(|path| {
         let path = schedule::systemd_value(&path.to_string_lossy());
         format!("ReadWritePaths={path}\n")
     });
     lines.collect()
+}
+
+/// The directory of the access log.
+fn log_dir(args: &Args) -> Option<PathBuf> {
+    let log = args.access_log.as_deref().map(absolute)?;
+    Some(log.parent()?.to_owned())
 }
 
 fn directory(store: &str) -> &str {

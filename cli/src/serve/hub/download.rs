@@ -60,7 +60,7 @@ impl Hub {
             return Ok(answer(StatusCode::NOT_MODIFIED));
         }
         // If the file is another one now, a range would not fit to the part that the client has.
-        let is_same = value(IF_RANGE).is_none_or(|known| matches(known, etag.value()));
+        let is_same = value(IF_RANGE).is_none_or(|known| is_strong(known, etag.value()));
         let wanted = value(RANGE)
             .filter(|_| is_same)
             .map_or(Wanted::All, |range| Wanted::parse(range, size));
@@ -179,6 +179,12 @@ impl Hub {
     }
 }
 
+/// Whether `If-Range` names this etag. A weak one is of a file that may have other bytes (RFC 9110, section 13.1.5).
+fn is_strong(known: &str, etag: &str) -> bool {
+    let known = known.trim();
+    !known.starts_with("W/") && known.trim_matches('"') == etag
+}
+
 /// Whether a list of etags contains this one.
 fn matches(known: &str, etag: &str) -> bool {
     known.split(',').any(|known| {
@@ -213,5 +219,9 @@ mod tests {
     fn an_etag_is_found_in_a_list() {
         assert!(matches("\"a\", W/\"b\"", "b") && matches("*", "b") && matches("b", "b"));
         assert!(!matches("\"bb\"", "b"));
+        assert!(is_strong("\"b\"", "b") && is_strong("b", "b"));
+        assert!(
+            !is_strong("W/\"b\"", "b") && !is_strong("*", "b") && !is_strong("\"a\", \"b\"", "b")
+        );
     }
 }
