@@ -97,6 +97,8 @@ pub(crate) fn prepare(path: &Path, bytes: &[u8], what: Use) -> Result<Prepared> 
 /// # Errors
 /// If there is no such directory, and none can be made.
 pub(crate) fn lock_beside(path: &Path) -> Result<File> {
+    // As in `prepare`: who has a symlink to the file waits for those who change it where it is.
+    let path = behind_links(path);
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let dir = dir.unwrap_or_else(|| Path::new("."));
     std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
@@ -324,6 +326,21 @@ pub(crate) fn resolved(path: &Path) -> std::io::Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_changes_a_file_through_a_symlink_has_the_lock_of_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let (here, there) = (dir.path().join("here/file"), dir.path().join("there/file"));
+        let held = lock_beside(&there).unwrap();
+        let free = || File::open(there.parent().unwrap()).unwrap().try_lock();
+        assert!(free().is_err());
+        drop(held);
+        assert!(free().is_ok());
+        std::fs::create_dir(here.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(&there, &here).unwrap();
+        let _held = lock_beside(&here).unwrap();
+        assert!(free().is_err());
+    }
 
     fn mode(path: &Path) -> u32 {
         std::fs::metadata(path).unwrap().mode() & 0o7777
