@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
+
 use crate::chunk::Chunker;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -164,19 +166,19 @@ impl Store {
 
     fn init_as(remote: Arc<dyn Write>, host: Host, format: &Format) -> Result<Self> {
         check_nothing_remains(remote.as_ref())?;
-        match remote.create(FORMAT_KEY, format.encode()?.into())? {
-            Created::Created => {
-                // If there is no room for the reserve, nothing else fits either, and the next put will say so.
-                let _has_room = log::reserve::fill(remote.as_ref())?;
-                Self::open(remote, host)
-            }
-            Created::Exists => {
-                // Fails if the server is no object store at all.
-                remote.get(FORMAT_KEY)?;
-                let what = format!("{}: there is a store already", remote.url());
-                Err(Error::conflict(what).hint("use it as it is, or name an empty place"))
-            }
+        let text = Bytes::from(format.encode()?);
+        let is_made = match remote.create(FORMAT_KEY, text.clone())? {
+            Created::Created => true,
+            // It is this one if the answer to an earlier try was lost: no other has its random id.
+            Created::Exists => remote.get(FORMAT_KEY)? == text,
+        };
+        if !is_made {
+            let what = format!("{}: there is a store already", remote.url());
+            return Err(Error::conflict(what).hint("use it as it is, or name an empty place"));
         }
+        // If there is no room for the reserve, nothing else fits either, and the next put will say so.
+        let _has_room = log::reserve::fill(remote.as_ref())?;
+        Self::open(remote, host)
     }
 
     /// Opens the store, or makes it if there is none.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use support::proxy::{Fault, Proxy, Schedule, Traffic};
-use support::servers::Server;
+use support::servers::{BUCKET, Server, fresh_prefix};
 use support::{Finished, Random, assert_same_but_file_times, assert_same_tree, effort, trees};
 
 use crate::bucket::{Bucket, GREEDY};
@@ -202,4 +202,33 @@ fn credentials_that_end_in_the_middle_end_the_verb_and_nothing_else() {
         check_tree(&bucket, verb, &out);
     }
     bucket.ok(["verify", "--read-data"]);
+}
+
+/// A store whose first answer was lost is not somebody else's.
+#[test]
+fn init_makes_a_store_whichever_answer_is_lost() {
+    let (bucket, proxy) = Bucket::proxied("init", &Server::moto());
+    let init = |schedule| {
+        let place = format!("s3://{BUCKET}/{}", fresh_prefix("new"));
+        proxy.take();
+        proxy.set(schedule);
+        let mut command = bucket.env.command(["--store", &place, "init"]);
+        command.envs(bucket.server.variables());
+        let finished: Finished = command.output().unwrap().into();
+        (place, finished, proxy.take())
+    };
+    let (_, _, traffic) = init(Schedule::Fine);
+    let last = u64::try_from(traffic.requests()).unwrap();
+    let mut faults = 0;
+    for number in 1..=last {
+        let (place, finished, traffic) = init(Schedule::At(number, Vec::new(), Fault::Lost));
+        assert_eq!(finished.code, Some(0), "{number}: {finished}{traffic:?}");
+        faults += traffic.faults();
+        proxy.set(Schedule::Fine);
+        let mut again = bucket.env.command(["--store", &place, "init"]);
+        again.envs(bucket.server.variables());
+        let again: Finished = again.output().unwrap().into();
+        assert_eq!(again.code, Some(5), "{number}: {again}");
+    }
+    assert!(faults > 3, "{faults} faults");
 }
