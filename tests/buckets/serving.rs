@@ -189,9 +189,16 @@ fn heard(address: &str, asked: &str) -> Vec<u8> {
     answer
 }
 
-/// The body of an answer with this status.
+/// The body of an answer with this status. Where the bucket's server stands still for longer than a door waits, the door
+/// says so (503), and it is asked again, as clients do.
 fn body(address: &str, asked: &str, status: u16) -> Vec<u8> {
-    let answer = heard(address, asked);
+    let mut answer = heard(address, asked);
+    for _ in 0..3 {
+        if answer.starts_with(b"HTTP/1.1 503 ") {
+            std::thread::sleep(std::time::Duration::from_secs(1));
+            answer = heard(address, asked);
+        }
+    }
     let end = answer.windows(4).position(|part| part == b"\r\n\r\n");
     let (head, body) = answer.split_at(end.unwrap() + 4);
     let head = String::from_utf8_lossy(head);
