@@ -194,7 +194,8 @@ fn heard(address: &str, asked: &str) -> Vec<u8> {
 fn body(address: &str, asked: &str, status: u16) -> Vec<u8> {
     let mut answer = heard(address, asked);
     for _ in 0..3 {
-        if answer.starts_with(b"HTTP/1.1 503 ") {
+        let text = String::from_utf8_lossy(&answer);
+        if text.starts_with("HTTP/1.1 503 ") && text.contains("\r\nretry-after: ") {
             std::thread::sleep(std::time::Duration::from_secs(1));
             answer = heard(address, asked);
         }

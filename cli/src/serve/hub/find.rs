@@ -90,7 +90,10 @@ impl Hub {
 
     /// The repo that a person looks for, at an address that a client printed.
     pub(super) fn printed(&self, head: &Parts) -> Option<Named> {
-        let segments = text::segments(head.uri.path()).filter(|_| person::is_looking(head))?;
+        if !person::is_looking(head) {
+            return None;
+        }
+        let segments = text::segments(head.uri.path())?;
         let (namespace, rest) = route::endpoint(&segments);
         let is_for_machines = namespace.is_none() && route::is_for_machines(rest);
         let namespace = namespace.or_else(|| self.root.clone());
