@@ -105,7 +105,7 @@ fn of_a_file_of_the_pool_only_what_is_right_is_sent() {
     env.ok(["materialize", "project/demo/org/data", "out"]);
     let url = "/project/demo/org/data/resolve/main/x.bin";
     let server = Server::start(&env, &[]);
-    assert_eq!(server.ask(&format!("HEAD {url}")).status, 200);
+    assert_eq!(server.head(url).status, 200);
     drop(server);
     // Only the pool has the bytes now.
     let packs = env.path("home/.local/share/store/packs");

@@ -6,6 +6,7 @@ mod foreign;
 mod hub;
 mod killed;
 mod limits;
+mod moving;
 mod origin;
 mod page;
 mod page_leaves;

@@ -16,7 +16,7 @@ fn a_client_that_is_to_ask_for_a_file_again_hears_so_in_its_own_words() {
     let url = origin.url();
     let server = Server::start(&env, &["--upstream", &url]);
     let file = "/project/demo/org/m/resolve/main/sub/x.bin";
-    assert_eq!(server.ask(&format!("HEAD {file}")).status, 200);
+    assert_eq!(server.head(file).status, 200);
     origin.plan(|plan| plan.file_status = Some(503));
     let ask = |what: &str, agent: &str| {
         let answer = server.ask(&format!("{what}\nUser-Agent: {agent}"));

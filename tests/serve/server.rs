@@ -96,6 +96,15 @@ impl Server {
         self.ask(&format!("GET {path}"))
     }
 
+    /// What `HEAD` of a file says, where a client is led.
+    pub(crate) fn head(&self, path: &str) -> Answer {
+        let first = self.ask(&format!("HEAD {path}"));
+        match first.header("location") {
+            Some(place) => self.ask(&format!("HEAD {place}")),
+            None => first,
+        }
+    }
+
     pub(crate) fn json(&self, path: &str) -> Value {
         let answer = self.get(path);
         assert_eq!(answer.status, 200, "{path}: {answer:?}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper::StatusCode;
 use hyper::header::{
     ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, IF_MATCH,
-    IF_NONE_MATCH, IF_RANGE, RANGE,
+    IF_NONE_MATCH, IF_RANGE, LOCATION, RANGE,
 };
 
 use crate::serve::answer::Answer;
@@ -58,6 +58,10 @@ impl Hub {
         }
         if value(IF_NONE_MATCH).is_some_and(|known| matches(known, etag.value())) {
             return Ok(answer(StatusCode::NOT_MODIFIED));
+        }
+        if request.is_head() && rev != revision.commit.hex {
+            let moved = answer(StatusCode::TEMPORARY_REDIRECT);
+            return Ok(moved.with(LOCATION, fixed(request, &revision, path)));
         }
         // If the file is another one now, a range would not fit to the part that the client has.
         let is_same = value(IF_RANGE).is_none_or(|known| is_strong(known, etag.value()));
@@ -177,6 +181,16 @@ impl Hub {
         })
         .await
     }
+}
+
+/// The path of the file in this commit. Clients ask by HEAD first, and then get the file where they were led, so that the
+/// bytes are those of the etag, and a download that broke off does not continue in another version. Without the host,
+/// which a proxy may know better.
+fn fixed(request: &Request<'_>, revision: &Revision, path: &str) -> String {
+    let Named { kind, id, .. } = &revision.repo.named;
+    let (url, hex) = (request.url_of(*kind, id), &revision.commit.hex);
+    let repo = url.splitn(4, '/').nth(3).unwrap_or_default();
+    format!("/{repo}/resolve/{hex}/{}", text::escaped_path(path))
 }
 
 /// Whether `If-Range` names this etag. A weak one is of a file that may have other bytes (RFC 9110, section 13.1.5).
