@@ -48,16 +48,22 @@ pub(crate) struct Plan {
     pub(crate) cut_bytes: usize,
     /// One byte of each file is wrong.
     pub(crate) is_wrong: bool,
-    /// Files are redirected to this address.
+    /// Files are redirected to this address; those below `/moved` are not.
     pub(crate) elsewhere: Option<String>,
-    /// Files are sent up to this offset, until the plan changes.
+    /// Files are sent up to this offset, until the plan changes: those with this in their path, or all.
     pub(crate) hold_bytes: Option<usize>,
+    pub(crate) hold_path: Option<&'static str>,
+    /// Whether a token may have files is answered with this status.
+    pub(crate) check_status: Option<u16>,
+    /// Listings have no last page.
+    pub(crate) is_endless: bool,
 }
 
 /// One request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) path: String,
+    host: String,
     pub(crate) range: Option<String>,
     pub(crate) token: Option<String>,
 }
@@ -185,6 +191,7 @@ fn converse(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> 
         let asked = Asked {
             token: token.and_then(|token| Some(token.strip_prefix("Bearer ")?.to_owned())),
             range: header("range"),
+            host: header("host").unwrap_or_default(),
             path,
         };
         let reply = {
@@ -199,18 +206,23 @@ fn converse(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> 
         head += &format!("Content-Length: {}\r\n\r\n", reply.body.len());
         stream.write_all(head.as_bytes())?;
         match asked.path.contains("/resolve/") && reply.status < 300 {
-            true => send(&mut stream, state, &reply.body)?,
+            true => send(&mut stream, state, (&asked.path, &reply.body))?,
             false => stream.write_all(&reply.body)?,
         }
     }
 }
 
 /// Sends a file as far as the plan permits.
-fn send(stream: &mut TcpStream, state: &Mutex<State>, body: &[u8]) -> std::io::Result<()> {
+fn send(
+    stream: &mut TcpStream,
+    state: &Mutex<State>,
+    (path, body): (&str, &[u8]),
+) -> std::io::Result<()> {
     let mut at = 0;
     while at < body.len() {
         let plan = state.lock().unwrap().plan.clone();
-        let hold = plan.hold_bytes.unwrap_or(usize::MAX);
+        let is_held = plan.hold_path.is_none_or(|part| path.contains(part));
+        let hold = plan.hold_bytes.filter(|_| is_held).unwrap_or(usize::MAX);
         if plan.cuts > 0 && at >= plan.cut_bytes {
             state.lock().unwrap().plan.cuts -= 1;
             return Err(std::io::ErrorKind::ConnectionAborted.into());
@@ -242,7 +254,8 @@ impl State {
             ["api", "models", owner, name, rest @ ..] => {
                 self.api(asked, &format!("{owner}/{name}"), rest)
             }
-            [owner, name, "resolve", rev, path @ ..] => {
+            [owner, name, "resolve", rev, path @ ..]
+            | ["moved", owner, name, "resolve", rev, path @ ..] => {
                 self.file(asked, &format!("{owner}/{name}"), rev, &path.join("/"))
             }
             _ => Reply::of(404),
@@ -251,7 +264,9 @@ impl State {
 
     fn repo(&self, asked: &Asked, id: &str, is_file: bool) -> Result<Repo, Reply> {
         let repo = self.repos.get(id);
-        let repo = repo.ok_or_else(|| Reply::failure(404, "RepoNotFound"))?;
+        // To somebody without a token, a repo that is not there is like a private one.
+        let status = if asked.token.is_none() { 401 } else { 404 };
+        let repo = repo.ok_or_else(|| Reply::failure(status, "RepoNotFound"))?;
         let is_let_in = repo.tokens.as_ref().is_none_or(|tokens| {
             let token = asked.token.as_ref();
             token.is_some_and(|token| tokens.contains(token))
@@ -259,13 +274,16 @@ impl State {
         match (is_let_in, repo.is_gated, is_file) {
             (true, ..) | (false, true, false) => Ok(repo.clone()),
             (false, true, true) => Err(Reply::failure(403, "GatedRepo")),
-            (false, false, _) if asked.token.is_none() => Err(Reply::of(401)),
+            (false, false, _) if asked.token.is_none() => Err(Reply::failure(401, "RepoNotFound")),
             (false, false, _) => Err(Reply::failure(404, "RepoNotFound")),
         }
     }
 
     fn api(&self, asked: &Asked, id: &str, rest: &[&str]) -> Reply {
         let is_check = rest == ["auth-check"];
+        if let (true, Some(status)) = (is_check, self.plan.check_status) {
+            return Reply::of(status);
+        }
         let repo = match self.repo(asked, id, is_check) {
             Ok(repo) => repo,
             Err(reply) => return reply,
@@ -290,7 +308,13 @@ impl State {
                     true => json!({"type": "file", "path": path, "oid": "0".repeat(40), "size": bytes.len(), "lfs": {"oid": sha256(bytes)}}),
                     false => json!({"type": "file", "path": path, "oid": git_name(bytes), "size": bytes.len()}),
                 });
-                Reply::json(&files.collect())
+                let reply = Reply::json(&files.collect());
+                let next = format!("<http://{}{}>; rel=\"next\"", asked.host, asked.path);
+                if self.plan.is_endless {
+                    reply.with("Link", next)
+                } else {
+                    reply
+                }
             }
             _ => Reply::of(404),
         }
@@ -300,7 +324,8 @@ impl State {
         if let Some(status) = self.plan.file_status {
             return Reply::of(status);
         }
-        if let Some(elsewhere) = &self.plan.elsewhere {
+        let elsewhere = self.plan.elsewhere.as_ref();
+        if let Some(elsewhere) = elsewhere.filter(|_| !asked.path.starts_with("/moved/")) {
             return Reply::of(302).with("Location", format!("{elsewhere}{}", asked.path));
         }
         let repo = match self.repo(asked, id, true) {

@@ -10,12 +10,12 @@ use support::{Random, TestEnvironment, environment};
 use crate::origin::Origin;
 use crate::server::{Answer, Server};
 
-const SMALL: &[u8] = b"{\"hidden_size\": 8}\n";
-const API: &str = "/project/demo/api/models/org/m";
-const FILES: &str = "/project/demo/org/m/resolve";
+pub(crate) const SMALL: &[u8] = b"{\"hidden_size\": 8}\n";
+pub(crate) const API: &str = "/project/demo/api/models/org/m";
+pub(crate) const FILES: &str = "/project/demo/org/m/resolve";
 const REF: &str = "project/demo/models/org/m";
 
-fn start(env: &TestEnvironment, origin: &Origin, options: &[&str]) -> Server {
+pub(crate) fn start(env: &TestEnvironment, origin: &Origin, options: &[&str]) -> Server {
     let url = origin.url();
     let words: Vec<&str> = ["--upstream", &url]
         .into_iter()
@@ -24,18 +24,18 @@ fn start(env: &TestEnvironment, origin: &Origin, options: &[&str]) -> Server {
     Server::start(env, &words)
 }
 
-fn large() -> Vec<u8> {
+pub(crate) fn large() -> Vec<u8> {
     Random::new(11).bytes(3_000_000)
 }
 
 /// An upstream with one repo of a small and a large file. Also returns its commit.
-fn origin() -> (Origin, String) {
+pub(crate) fn origin() -> (Origin, String) {
     let origin = Origin::start();
     let commit = origin.add("org/m", &[("config.json", SMALL), ("sub/x.bin", &large())]);
     (origin, commit)
 }
 
-fn with_token(server: &Server, path: &str, token: &str) -> Answer {
+pub(crate) fn with_token(server: &Server, path: &str, token: &str) -> Answer {
     server.ask(&format!("GET {path}\nAuthorization: Bearer {token}"))
 }
 
@@ -66,7 +66,7 @@ fn what_is_not_here_is_fetched_once_and_kept_as_a_client_would_keep_it() {
         .collect();
     assert_eq!(paths, ["config.json", "sub", "sub/x.bin"]);
     assert_eq!(tree[2]["lfs"]["oid"], json!(sha256(&large())));
-    let head = server.ask(&format!("HEAD {FILES}/main/sub/x.bin"));
+    let head = server.head(&format!("{FILES}/main/sub/x.bin"));
     assert_eq!(
         head.header("etag"),
         Some(format!("\"{}\"", sha256(&large())).as_str())
@@ -95,7 +95,7 @@ fn what_is_not_here_is_fetched_once_and_kept_as_a_client_would_keep_it() {
     let none = server.get(&format!("{API}/revision/none"));
     assert_eq!(none.failure(), (404, Some("RevisionNotFound")));
     let nowhere = server.get("/project/demo/api/models/org/none");
-    assert_eq!(nowhere.failure(), (404, Some("RepoNotFound")));
+    assert_eq!(nowhere.failure(), (401, Some("RepoNotFound")));
     assert_eq!(origin.asked("/resolve/").len(), 2);
     assert_eq!(origin.asked("/tree/").len(), 1);
     assert_eq!(origin.asked("m/revision/main").len(), 1);
@@ -237,26 +237,6 @@ fn an_upstream_that_breaks_off_is_asked_for_the_rest() {
 }
 
 #[test]
-fn a_token_goes_no_further_than_to_the_upstream() {
-    let env = environment!();
-    env.ok(["init"]);
-    let (origin, _) = origin();
-    let elsewhere = Origin::start();
-    elsewhere.add("org/m", &[("config.json", SMALL), ("sub/x.bin", &large())]);
-    origin.close("org/m", true, &["hf_allowed"]);
-    origin.plan(|plan| plan.elsewhere = Some(elsewhere.url()));
-    let server = start(&env, &origin, &[]);
-    let answer = with_token(&server, &format!("{FILES}/main/sub/x.bin"), "hf_allowed");
-    assert!(answer.body == large(), "{}", answer.status);
-    let tokens = |asked: &Origin| -> Vec<Option<String>> {
-        let asked = asked.asked("/resolve/").into_iter();
-        asked.map(|asked| asked.token).collect()
-    };
-    assert_eq!(tokens(&origin), [Some("hf_allowed".to_owned())]);
-    assert_eq!(tokens(&elsewhere), [None]);
-}
-
-#[test]
 fn what_the_upstream_refuses_is_told_as_it_says_it() {
     let env = environment!();
     env.ok(["init"]);
@@ -331,96 +311,6 @@ fn what_was_fetched_stays_without_the_upstream() {
         SMALL
     );
     assert_eq!(origin.asked("/resolve/").len(), before + 1);
-}
-
-#[test]
-fn what_is_not_for_everybody_is_for_those_whom_the_upstream_lets_see_it() {
-    let env = environment!();
-    env.ok(["init"]);
-    let (origin, _) = origin();
-    let url = format!("{FILES}/main/config.json");
-    for (is_gated, refused) in [
-        (true, (403, Some("GatedRepo"))),
-        (false, (404, Some("RepoNotFound"))),
-    ] {
-        origin.close("org/m", is_gated, &["hf_allowed"]);
-        let server = start(&env, &origin, &[]);
-        assert_eq!(with_token(&server, &url, "hf_allowed").body, SMALL);
-        assert_eq!(server.get(&url).failure(), (401, None));
-        assert_eq!(with_token(&server, &url, "hf_other").failure(), refused);
-        assert_eq!(with_token(&server, API, "hf_other").failure(), refused);
-        assert_eq!(server.stop(), Some(0));
-    }
-    assert_eq!(
-        origin.asked("/resolve/").len(),
-        1,
-        "the second time it was here"
-    );
-    // Remembered permissions are valid while the upstream is unreachable; nobody else is let in.
-    origin.plan(|plan| plan.status = Some((503, "")));
-    for options in [&[][..], &["--offline"]] {
-        let server = start(&env, &origin, options);
-        assert_eq!(with_token(&server, &url, "hf_allowed").body, SMALL);
-        assert_eq!(with_token(&server, &url, "hf_new").status, 403);
-        assert_eq!(server.get(&url).status, 401);
-    }
-    // A server without an upstream lets nobody in, and neither does the S3 door.
-    let server = Server::start(&env, &["--s3-listen", "127.0.0.1:0"]);
-    assert_eq!(server.get(&url).failure(), (404, Some("RepoNotFound")));
-    assert_eq!(with_token(&server, &url, "hf_allowed").status, 404);
-    assert_eq!(server.json("/project/demo/api/models"), json!([]));
-    for path in [
-        "project/demo/.gated/models/org/m",
-        "project/demo/.gated/models/org/m@1",
-    ] {
-        let page = server.ask(&format!("GET /-/{path}\nAccept: text/html"));
-        assert_eq!(page.status, 404, "{path}");
-    }
-    let mut s3 = crate::server::Connection::open(server.s3_address());
-    let listed = s3.ask("GET /project.demo?list-type=2");
-    let listed = String::from_utf8(listed.body).unwrap();
-    assert!(listed.contains("<KeyCount>0</KeyCount>"), "{listed}");
-    for text in [
-        fs::read_to_string(env.path("log")).unwrap(),
-        env.ok(["history", "project/demo/.gated/models/org/m"]),
-    ] {
-        assert!(
-            !text.contains("hf_allowed") && !text.contains("hf_other"),
-            "{text}"
-        );
-    }
-}
-
-#[test]
-fn the_token_of_the_server_is_for_those_who_are_trusted_with_it() {
-    let env = environment!();
-    env.ok(["init"]);
-    let (origin, _) = origin();
-    let token = |words: &[&str]| {
-        let words = ["token", "add"].iter().chain(words);
-        env.ok(words).trim().to_owned()
-    };
-    let trusted = token(&["trusted", "--upstream"]);
-    let other = token(&["other"]);
-    let listed = env.ok(["token", "ls"]);
-    let grants = listed.lines().filter(|line| line.contains("upstream"));
-    assert_eq!(grants.count(), 1, "{listed}");
-    let url = origin.url();
-    let words = ["--upstream", &url, "--upstream-token-env", "LANG"];
-    // LANG is a variable that the tests can set, so its value C.UTF-8 serves as the token.
-    origin.close("org/m", true, &["C.UTF-8"]);
-    let server = Server::start(&env, &words);
-    let file = format!("{FILES}/main/config.json");
-    assert_eq!(with_token(&server, &file, &trusted).body, SMALL);
-    assert_eq!(with_token(&server, &file, &other).failure(), (401, None));
-    assert_eq!(server.get(&file).failure(), (401, None));
-    // Tokens of this server are never sent to the upstream.
-    let tokens: Vec<_> = origin
-        .asked("")
-        .into_iter()
-        .filter_map(|asked| asked.token)
-        .collect();
-    assert!(tokens.iter().all(|token| token == "C.UTF-8"), "{tokens:?}");
 }
 
 #[test]

@@ -31,9 +31,14 @@ impl Answer {
 
     /// An answer with JSON.
     pub(crate) fn json(status: StatusCode, value: &serde_json::Value) -> Self {
+        Self::json_text(status, value.to_string())
+    }
+
+    /// An answer with JSON that is written already.
+    pub(crate) fn json_text(status: StatusCode, text: String) -> Self {
         Self::new(status)
             .with(CONTENT_TYPE, "application/json")
-            .body(value.to_string())
+            .body(text)
     }
 
     /// An answer with text.

@@ -167,7 +167,7 @@ impl From<Error> for Fault {
             ErrorKind::InvalidInput => return Self::bad(error.to_string()),
             ErrorKind::Denied => (
                 StatusCode::FORBIDDEN,
-                "the store does not allow it: a quota may be used up, and the log of the server says why",
+                "the store does not allow it: a quota may be used up, or the server may only read; its log says why",
             ),
             ErrorKind::Corrupt => (
                 StatusCode::INTERNAL_SERVER_ERROR,

@@ -4,7 +4,7 @@
 //! are other symlinks, names that are not UTF-8, and compiled modules without the file that marks them as complete,
 //! since clients would use them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use store::{Content, Error, Node, Reader, Result};
@@ -247,24 +247,26 @@ impl Files {
 impl Files {
     /// The files in a commit of the upstream, whether they are in the store or not.
     fn listed(reader: &Reader<'_>, listing: &Content, repo: &Content) -> Result<Self> {
-        let listing = read_listing(reader, listing)?;
+        let listing = read_listing(reader, listing)?.into_files();
         let held = hashed(reader, repo)?;
-        let mut dirs = BTreeSet::new();
-        let mut entries = Vec::new();
-        for (path, listed) in listing.files() {
+        let mut dirs: BTreeSet<String> = BTreeSet::new();
+        let mut entries = Vec::with_capacity(listing.len());
+        for (path, listed) in listing {
             let name = listed.name().to_owned();
             let what = match held.get(&name).filter(|held| held.size == listed.size) {
                 Some(content) => What::File(*content, Some(name)),
                 None => What::Absent(listed.size, name),
             };
-            let above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
-            dirs.extend(above);
-            let path = path.clone();
+            for dir in path.match_indices('/').filter_map(|(at, _)| path.get(..at)) {
+                if !dirs.contains(dir) {
+                    dirs.insert(dir.to_owned());
+                }
+            }
             entries.push(Entry { path, what });
         }
         entries.extend(dirs.into_iter().map(|path| Entry {
-            path: path.to_owned(),
-            what: What::Directory(derived(path)),
+            what: What::Directory(derived(&path)),
+            path,
         }));
         Ok(Self::whole(entries))
     }
@@ -424,7 +426,11 @@ fn is_whole(files: &Files, module: &str) -> bool {
 
 /// Cached revisions, the most recently used last.
 #[derive(Default)]
-pub(crate) struct Shelf(Mutex<Vec<(FilesOf, Arc<Files>)>>);
+pub(crate) struct Shelf {
+    kept: Mutex<Vec<(FilesOf, Arc<Files>)>>,
+    /// Those that are being read: a large one takes much memory, so it is read once for all who want it.
+    reading: Mutex<HashMap<FilesOf, Arc<Mutex<()>>>>,
+}
 
 impl Shelf {
     /// The files of a commit, cached. Blocks.
@@ -437,19 +443,32 @@ impl Shelf {
         if let Some(files) = self.known(commit) {
             return Ok(files);
         }
-        let files = Arc::new(Files::of(reader, commit, name)?);
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push((commit.files, Arc::clone(&files)));
+        let reading = || self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Arc::clone(reading().entry(commit.files).or_default());
+        let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(files) = self.known(commit) {
+            return Ok(files);
+        }
+        let files = Files::of(reader, commit, name).map(Arc::new);
+        if let Ok(files) = &files {
+            self.keep(commit.files, files);
+        }
+        reading().remove(&commit.files);
+        files
+    }
+
+    fn keep(&self, key: FilesOf, files: &Arc<Files>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push((key, Arc::clone(files)));
         let mut entries: usize = kept.iter().map(|(_, files)| files.entries.len()).sum();
         while entries > ENTRIES_KEPT_MAX && kept.len() > 1 {
             entries -= kept.remove(0).1.entries.len();
         }
-        Ok(files)
     }
 
     /// The files of a commit, if they are in memory.
     pub(crate) fn known(&self, commit: &Commit) -> Option<Arc<Files>> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let at = kept.iter().position(|(key, _)| *key == commit.files)?;
         let hit = kept.remove(at);
         let files = Arc::clone(&hit.1);

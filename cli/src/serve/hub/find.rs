@@ -279,7 +279,7 @@ impl Inner {
 
 impl Request<'_> {
     /// The repo's name, if the caller may see the namespace.
-    fn named(&self, kind: Type, id: Id) -> Outcome<Named> {
+    pub(super) fn named(&self, kind: Type, id: Id) -> Outcome<Named> {
         let namespace = self.namespace.clone();
         seen(
             Named {

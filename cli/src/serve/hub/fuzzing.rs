@@ -50,14 +50,13 @@ pub fn path(data: &[u8]) -> bool {
 
 /// An accepted listing is the same after it is written and read, and names nothing outside of a tree.
 pub fn listing(data: &[u8]) -> bool {
-    let page = serde_json::from_slice(data).ok();
-    let of_page = page.and_then(|page| {
+    let of_page = || {
         let mut listing = Listing::default();
-        listing.add_page(&page).ok()?;
+        listing.add_page(data).ok()?;
         listing.check().ok().map(|()| listing)
-    });
+    };
     let mut accepted = false;
-    for listing in [Listing::parse(data), of_page].into_iter().flatten() {
+    for listing in [Listing::parse(data), of_page()].into_iter().flatten() {
         accepted = true;
         assert_eq!(
             Listing::parse(&listing.text().unwrap()),

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::de::{DeserializeSeed, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use store::{Error, Result};
 
 use crate::serve::text::{is_hex, is_inside};
@@ -33,10 +33,34 @@ pub(super) struct Listed {
 }
 
 /// The file format of clients since 1.22.
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct Document {
     format_version: u32,
     files: BTreeMap<String, Listed>,
+}
+
+/// The same, to write.
+#[derive(Serialize)]
+struct Written<'l> {
+    format_version: u32,
+    files: &'l BTreeMap<String, Listed>,
+}
+
+/// An entry of a page of the API.
+#[derive(Deserialize)]
+struct Row {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    path: String,
+    size: Option<u64>,
+    oid: Option<String>,
+    lfs: Option<Pointer>,
+}
+
+#[derive(Deserialize)]
+struct Pointer {
+    oid: Option<String>,
 }
 
 impl Listed {
@@ -47,31 +71,38 @@ impl Listed {
 }
 
 impl Listing {
+    /// The files by path, by value: there may be very many.
+    pub(super) fn into_files(self) -> BTreeMap<String, Listed> {
+        self.0
+    }
+
     pub(super) fn files(&self) -> &BTreeMap<String, Listed> {
         &self.0
     }
 
-    /// Adds the entries of one page.
+    /// Adds the entries of one page, given as JSON.
     ///
     /// # Errors
-    /// If a file has no hash, or a path that no tree can hold.
-    pub(super) fn add_page(&mut self, page: &Value) -> Result<()> {
-        let entries = page.as_array();
-        let entries = entries.ok_or_else(|| Error::invalid("a listing is a list"))?;
-        for entry in entries {
-            let text = |name| entry.get(name).and_then(Value::as_str);
-            if text("type") != Some("file") {
-                continue;
-            }
-            let path = text("path").unwrap_or_default();
-            let listed = listed(entry).filter(|_| is_path(path));
-            let listed = listed.ok_or_else(|| {
-                Error::invalid(format!("{path:?}: no size and hash, or a strange name"))
-            })?;
-            self.0.insert(path.to_owned(), listed);
+    /// If a file has no hash, or a path that no tree can hold, or there are too many.
+    pub(super) fn add_page(&mut self, page: &[u8]) -> Result<()> {
+        let mut page = serde_json::Deserializer::from_slice(page);
+        Page(self)
+            .deserialize(&mut page)
+            .and_then(|()| page.end())
+            .map_err(|source| Error::invalid(source.to_string()))
+    }
+
+    fn add(&mut self, row: Row) -> std::result::Result<(), String> {
+        if row.kind != "file" {
+            return Ok(());
         }
+        let path = row.path.clone();
+        let listed = row.listed().filter(|_| is_path(&path));
+        let listed =
+            listed.ok_or_else(|| format!("{path:?}: no size and hash, or a strange name"))?;
+        self.0.insert(path, listed);
         match self.0.len() > FILES_MAX {
-            true => Err(Error::invalid(format!("more than {FILES_MAX} files"))),
+            true => Err(format!("more than {FILES_MAX} files")),
             false => Ok(()),
         }
     }
@@ -96,9 +127,9 @@ impl Listing {
 
     /// Encodes the listing as a file of a cache.
     pub(super) fn text(&self) -> Result<Vec<u8>> {
-        let document = Document {
+        let document = Written {
             format_version: FORMAT,
-            files: self.0.clone(),
+            files: &self.0,
         };
         serde_json::to_vec(&document)
             .map_err(|source| Error::invalid("a listing as JSON").because(source))
@@ -121,18 +152,45 @@ impl Listed {
     }
 }
 
-fn listed(entry: &Value) -> Option<Listed> {
-    let lfs = entry.get("lfs").filter(|lfs| lfs.is_object());
-    let sha256 = lfs.map(|lfs| lfs.get("oid").and_then(Value::as_str));
-    let listed = Listed {
-        size: entry.get("size")?.as_u64()?,
-        oid: entry.get("oid")?.as_str()?.to_owned(),
-        lfs_sha256: match sha256 {
-            Some(oid) => Some(oid?.to_owned()),
+impl Row {
+    fn listed(self) -> Option<Listed> {
+        let lfs_sha256 = match self.lfs {
+            Some(pointer) => Some(pointer.oid?),
             None => None,
-        },
-    };
-    listed.is_good().then_some(listed)
+        };
+        let listed = Listed {
+            size: self.size?,
+            oid: self.oid?,
+            lfs_sha256,
+        };
+        listed.is_good().then_some(listed)
+    }
+}
+
+/// Reads a page row by row into a listing, since a page may have very many.
+struct Page<'l>(&'l mut Listing);
+
+impl<'de> DeserializeSeed<'de> for Page<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, page: D) -> std::result::Result<(), D::Error> {
+        page.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Page<'_> {
+    type Value = ();
+
+    fn expecting(&self, text: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        text.write_str("a list of files")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> std::result::Result<(), A::Error> {
+        while let Some(row) = rows.next_element()? {
+            self.0.add(row).map_err(serde::de::Error::custom)?;
+        }
+        Ok(())
+    }
 }
 
 fn is_path(path: &str) -> bool {
@@ -146,7 +204,7 @@ fn is_path(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn page() -> Value {
         let (git, sha256) = ("a".repeat(40), "b".repeat(64));
@@ -157,10 +215,14 @@ mod tests {
         ])
     }
 
+    fn add(listing: &mut Listing, page: &Value) -> Result<()> {
+        listing.add_page(page.to_string().as_bytes())
+    }
+
     #[test]
     fn what_the_api_says_is_kept_as_caches_keep_it() {
         let mut listing = Listing::default();
-        listing.add_page(&page()).unwrap();
+        add(&mut listing, &page()).unwrap();
         let names: Vec<_> = listing.files().values().map(Listed::name).collect();
         assert_eq!(names, ["a".repeat(40), "b".repeat(64)]);
         let text = listing.text().unwrap();
@@ -186,14 +248,15 @@ mod tests {
         ] {
             let mut page = page();
             page[1][name] = value.clone();
-            let found = Listing::default().add_page(&page);
+            let found = add(&mut Listing::default(), &page);
             assert!(found.is_err(), "{name}: {value}");
         }
-        assert!(Listing::default().add_page(&json!({})).is_err());
+        assert!(add(&mut Listing::default(), &json!({})).is_err());
+        assert!(Listing::default().add_page(b"[] []").is_err());
         let mut clash = page();
         clash[2]["path"] = json!("sub");
         let mut listing = Listing::default();
-        listing.add_page(&clash).unwrap();
+        add(&mut listing, &clash).unwrap();
         assert!(listing.check().is_err());
         assert_eq!(Listing::parse(&listing.text().unwrap()), None);
         assert_eq!(Listing::parse(b"{}"), None);

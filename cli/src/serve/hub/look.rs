@@ -1,6 +1,7 @@
 //! Requests that read repos: their heads, lists of their files, branches, and history.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use hyper::StatusCode;
 use hyper::header::LINK;
@@ -21,6 +22,8 @@ use crate::serve::{Asked, text};
 
 /// Entries per page of a listing: without and with their last commit.
 const PAGE_ENTRIES: (usize, usize) = (1000, 50);
+/// How many entries of a long list are written at a time.
+const PART_ENTRIES: usize = 1000;
 /// Maximum bytes of a body that names paths.
 const PATHS_BYTES_MAX: usize = 4 << 20;
 /// Maximum number of repos and of commits in one answer.
@@ -58,31 +61,40 @@ impl Hub {
         let revision = self.revision(request, kind, id, rev.unwrap_or("main"));
         let revision = within(ANSWER_TIME, revision).await?;
         let with_hashes = text::is_on(&request.query, "blobs");
-        let files: Vec<Entry> = revision
-            .files
-            .entries()
-            .iter()
-            .filter(|entry| entry.size().is_some())
-            .cloned()
-            .collect();
-        let siblings: Vec<Value> = match with_hashes {
-            false => files
-                .iter()
-                .map(|file| json!({"rfilename": file.path}))
-                .collect(),
-            true => {
-                let etags = self
-                    .etags(&revision.sight, files.clone(), LIST_TIME)
-                    .await?;
-                files.iter().zip(etags).map(sibling).collect()
-            }
-        };
         let mut info = head_of(kind, revision.repo.named.id.as_str(), revision.commit.time);
         if let Some(info) = info.as_object_mut() {
             info.insert("sha".to_owned(), json!(revision.commit.hex));
-            info.insert("siblings".to_owned(), Value::Array(siblings));
         }
-        Ok(Answer::json(StatusCode::OK, &info))
+        let siblings = self.siblings(&revision, with_hashes).await?;
+        let mut text = info.to_string();
+        text.truncate(text.len() - 1);
+        text = format!("{text},\"siblings\":[{siblings}]}}");
+        Ok(Answer::json_text(StatusCode::OK, text))
+    }
+
+    /// The JSON of all files of a revision. It is written part by part: there may be a million.
+    async fn siblings(&self, revision: &Revision, with_hashes: bool) -> Outcome<String> {
+        // The semaphore is never closed.
+        let _turn = self.lists.acquire().await.ok();
+        let (mut text, began) = (String::new(), Instant::now());
+        for part in revision.files.entries().chunks(PART_ENTRIES) {
+            let files = part.iter().filter(|entry| entry.size().is_some());
+            let files: Vec<Entry> = files.cloned().collect();
+            let etags = match with_hashes {
+                false => vec![None; files.len()],
+                true => {
+                    let time = LIST_TIME.saturating_sub(began.elapsed());
+                    self.etags(&revision.sight, files.clone(), time).await?
+                }
+            };
+            for told in files.iter().zip(etags).map(sibling) {
+                if !text.is_empty() {
+                    text.push(',');
+                }
+                text += &told.to_string();
+            }
+        }
+        Ok(text)
     }
 
     /// `GET /api/models/ID/tree/REV/PATH`: lists a directory.

@@ -53,6 +53,8 @@ use writers::Writers;
 
 /// Number of files to hash at once.
 const HASHERS: usize = 4;
+/// Number of lists of all files to write at once.
+const LISTS: usize = 2;
 /// How long a health check may take, and the minimum time between two reads of the store.
 const HEALTH_TIME: Duration = Duration::from_secs(5);
 const HEALTH_PAUSE: Duration = Duration::from_millis(500);
@@ -75,6 +77,8 @@ pub(crate) struct Hub {
     root: Option<Namespace>,
     inner: Arc<Inner>,
     hashers: Arc<Semaphore>,
+    /// Who may write the list of all files of a repo, which takes much memory where there are very many.
+    lists: Semaphore,
     writers: Writers,
     tokens: Arc<Tokens>,
     /// Access to an upstream, if there is one.
@@ -131,6 +135,7 @@ impl Hub {
             root,
             inner,
             hashers: Arc::new(Semaphore::new(HASHERS)),
+            lists: Semaphore::new(LISTS),
             writers: Writers::new(writers),
             tokens,
             pull: pull.transpose()?.map(Arc::new),

@@ -22,6 +22,8 @@ use crate::serve::source::{Sight, block};
 const BODY_BYTES_MAX: usize = 4 << 20;
 /// A client that would use Xet is asked to send files up to this size within its commit.
 const WITHIN_BYTES: u64 = 64 << 20;
+const OF_UPSTREAM: &str =
+    "the upstream has a repo of this name, which one of your own would hide: choose another name";
 /// The first version of the client library that sends large files only by Xet.
 const XET_ONLY: (u32, u32) = (1, 20);
 
@@ -68,12 +70,15 @@ impl Hub {
             Id::parse(&id).ok_or_else(|| Fault::bad(format!("{id:?} is no name of a repo")))?;
         let told =
             json!({"url": request.url_of(kind, &id), "name": id.as_str(), "id": id.as_str()});
-        let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
         let named = Named {
             namespace: request.namespace.clone(),
             kind,
             id,
         };
+        if self.is_upstreams(request, &named).await? {
+            return Ok(taken(told, OF_UPSTREAM));
+        }
+        let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
         let is_new = block(move || {
             if inner
                 .repos
@@ -96,13 +101,15 @@ impl Hub {
         });
         match is_new.await? {
             true => Ok(Answer::json(StatusCode::OK, &told)),
-            false => {
-                let (mut told, why) = (told, "You already created this repo");
-                if let Some(told) = told.as_object_mut() {
-                    told.insert("error".to_owned(), json!(why));
-                }
-                Ok(Answer::json(StatusCode::CONFLICT, &told).because(why))
-            }
+            false => Ok(taken(told, "You already created this repo")),
+        }
+    }
+
+    /// Whether the upstream has this repo, and the namespace none of its own.
+    async fn is_upstreams(&self, request: &Request<'_>, named: &Named) -> Outcome<bool> {
+        match &self.pull {
+            Some(pull) => pull.has(named, &request.who()).await,
+            None => Ok(false),
         }
     }
 
@@ -182,7 +189,15 @@ impl Hub {
         kind: Type,
         id: Id,
     ) -> Outcome<(Sight, Repo)> {
-        let (sight, repo) = self.find_here(request, kind, id).await?;
+        let named = request.named(kind, id.clone())?;
+        let found = self.find_here(request, kind, id).await;
+        if found.is_err() && request.check_may_write().is_ok() {
+            // Clients go on to write where a repo exists.
+            if self.is_upstreams(request, &named).await? {
+                return Err(Fault::forbidden(OF_UPSTREAM));
+            }
+        }
+        let (sight, repo) = found?;
         request.check_may_write()?;
         if repo.is_saved() {
             return Err(Fault::forbidden(
@@ -213,6 +228,14 @@ impl Planned {
             sample.unwrap_or_default().contains(&0),
         )
     }
+}
+
+/// The answer to a client that wants to make a repo of a name that is taken. Many go on with it.
+fn taken(mut told: Value, why: &str) -> Answer {
+    if let Some(told) = told.as_object_mut() {
+        told.insert("error".to_owned(), json!(why));
+    }
+    Answer::json(StatusCode::CONFLICT, &told).because(why)
 }
 
 /// Checks that a revision is the one that can be written.

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hyper::StatusCode;
 use sha2::{Digest, Sha256};
 
 use crate::host::files::{self, Use};
@@ -16,11 +15,12 @@ use crate::serve::hub::pull::upstream::{Failure, Upstream};
 use crate::serve::hub::route::Named;
 use crate::serve::text::{hex, is_hex};
 
-/// How long an answer of the upstream, or its silence, is remembered.
+/// How long a permission of the upstream is remembered; how long a refusal, or its silence.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
-const SILENCE_TIME: Duration = Duration::from_secs(10);
-/// Maximum number of answers.
+const REFUSED_TIME: Duration = Duration::from_secs(10);
+/// Maximum number of permissions, and of refusals.
 const KNOWN_MAX: usize = 10_000;
+const REFUSED_MAX: usize = 1000;
 const HASH_DIGITS: usize = 64;
 
 /// The caller's credentials for the upstream.
@@ -40,11 +40,21 @@ impl Who {
     }
 }
 
+/// Whether the upstream can be asked.
+pub(super) enum Reach<'u> {
+    Asked(&'u Upstream),
+    /// It gave no answer a moment ago.
+    Silent(Failure),
+    Offline,
+}
+
 /// The permissions that the upstream has given.
 pub(super) struct Access {
     file: Option<PathBuf>,
     /// By a hash of upstream, repo and token: the time of the answer, or `None` if it was before this process started.
     known: Mutex<HashMap<String, Option<Instant>>>,
+    /// By the same hash.
+    refused: Mutex<HashMap<String, (Failure, Instant)>>,
     /// When the upstream last failed to answer, so that not every request waits for it.
     silent: Mutex<Option<(Failure, Instant)>>,
 }
@@ -61,67 +71,104 @@ impl Access {
         Self {
             file,
             known: Mutex::new(known),
+            refused: Mutex::default(),
             silent: Mutex::default(),
         }
     }
 
     /// Checks that `who` may have the files of this repo. If a remembered permission was used, returns why the upstream
-    /// could not be asked.
+    /// could not be asked. Who has no permission is answered as if the store did not know the repo.
     ///
     /// # Errors
-    /// Those of the upstream; refused, if it cannot be asked and no permission is remembered.
+    /// Those of the upstream.
     pub(super) async fn check(
         &self,
-        upstream: Option<&Upstream>,
-        base: &str,
-        named: &Named,
+        reach: Reach<'_>,
+        (base, named, rev): (&str, &Named, &str),
         who: &Who,
     ) -> Result<Option<Failure>, Failure> {
         if who.is_trusted {
             return Ok(None);
         }
-        let Some(token) = &who.token else {
-            return Err(refused(StatusCode::UNAUTHORIZED));
-        };
-        let key = key(base, named, token);
+        let token = who.token.as_deref();
+        let key = key(base, named, token.unwrap_or_default());
         if self.is_fresh(&key) {
             return Ok(None);
         }
-        let asked = match (upstream, self.silence()) {
-            (_, Some(failure)) => Err(failure),
-            (Some(upstream), None) => upstream.check(named, Some(token)).await,
-            (None, None) => Err(Failure::Away("it is not asked".to_owned())),
+        let asked = match (reach, self.silence()) {
+            (Reach::Offline, _) => Err(Failure::NotAsked),
+            (Reach::Silent(failure), _) | (_, Some(failure)) => Err(failure),
+            (Reach::Asked(upstream), None) => match self.refusal(&key) {
+                Some(failure) => Err(failure),
+                None => self.ask(upstream, (named, rev), token).await,
+            },
         };
         match asked {
             Ok(()) => {
-                self.note(key, true);
+                if token.is_some() {
+                    self.note(key, true);
+                }
                 Ok(None)
             }
-            Err(failure) if failure.is_silence() => {
-                self.note_silence(&failure, upstream.is_some());
+            Err(failure) if failure.is_silence() || failure == Failure::NotAsked => {
                 match self.is_known(&key) {
                     true => Ok(Some(failure)),
-                    false => Err(refused(StatusCode::FORBIDDEN)),
+                    false => Err(failure),
                 }
             }
             Err(failure) => {
+                self.note_refusal(key.clone(), &failure);
                 self.note(key, false);
                 Err(failure)
             }
         }
     }
 
-    fn silence(&self) -> Option<Failure> {
-        let silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
-        let (failure, at) = silent.as_ref()?;
-        (at.elapsed() < SILENCE_TIME).then(|| failure.clone())
-    }
-
-    fn note_silence(&self, failure: &Failure, was_asked: bool) {
-        if was_asked && self.silence().is_none() {
+    async fn ask(
+        &self,
+        upstream: &Upstream,
+        (named, rev): (&Named, &str),
+        token: Option<&str>,
+    ) -> Result<(), Failure> {
+        let asked = match token {
+            Some(_) => upstream.check(named, token).await,
+            // What is asked for a repo that the store does not know, so the answer is the same.
+            None => match upstream.head(named, rev, None).await {
+                Ok(head) if !head.is_open => Err(Failure::gated()),
+                asked => asked.map(drop),
+            },
+        };
+        if let Err(failure) = &asked
+            && failure.is_silence()
+        {
             let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
             *silent = Some((failure.clone(), Instant::now()));
         }
+        asked
+    }
+
+    fn refusal(&self, key: &str) -> Option<Failure> {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let (failure, at) = refused.get(key)?;
+        (at.elapsed() < REFUSED_TIME).then(|| failure.clone())
+    }
+
+    fn note_refusal(&self, key: String, failure: &Failure) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        // A refusal that is only remembered is not a new one.
+        refused.retain(|_, (_, at)| at.elapsed() < REFUSED_TIME);
+        if refused.len() >= REFUSED_MAX {
+            refused.clear();
+        }
+        refused
+            .entry(key)
+            .or_insert((failure.clone(), Instant::now()));
+    }
+
+    fn silence(&self) -> Option<Failure> {
+        let silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        let (failure, at) = silent.as_ref()?;
+        (at.elapsed() < REFUSED_TIME).then(|| failure.clone())
     }
 
     fn is_fresh(&self, key: &str) -> bool {
@@ -159,14 +206,6 @@ fn key(base: &str, named: &Named, token: &str) -> String {
     hex(&Sha256::digest(format!("{base}\n{kind}\n{id}\n{token}")))
 }
 
-fn refused(status: StatusCode) -> Failure {
-    Failure::Refused {
-        status,
-        code: None,
-        later: Vec::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_let_in_unknown_while_the_upstream_is_away() {
+    fn nobody_is_let_in_unknown_while_the_upstream_is_not_asked() {
         let access = Access::new(None);
         let named = Named {
             namespace: "project/demo".parse().unwrap(),
@@ -200,14 +239,20 @@ mod tests {
             id: Id::parse("org/m").unwrap(),
         };
         let runtime = crate::serve::runtime().unwrap();
-        let check = |who: &Who| runtime.block_on(access.check(None, "http://up", &named, who));
+        let repo = ("http://up", &named, "main");
+        let check = |who: &Who| runtime.block_on(access.check(Reach::Offline, repo, who));
         let bearer = Who {
             token: Some("x".to_owned()),
             is_trusted: false,
         };
-        assert!(check(&Who::default()).is_err() && check(&bearer).is_err());
+        for caller in [&Who::default(), &bearer] {
+            assert_eq!(check(caller), Err(Failure::NotAsked));
+        }
+        let silent = || Reach::Silent(Failure::Away("x".to_owned()));
+        let asked = runtime.block_on(access.check(silent(), repo, &bearer));
+        assert_eq!(asked, Err(Failure::Away("x".to_owned())));
         access.note(key("http://up", &named, "x"), true);
-        assert!(check(&bearer).is_ok());
+        assert!(check(&bearer).is_ok() && check(&Who::default()).is_err());
         let trusted = Who {
             token: None,
             is_trusted: true,

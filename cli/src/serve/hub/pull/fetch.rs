@@ -9,7 +9,7 @@ use hyper::header::CONTENT_RANGE;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 use crate::serve::hub::hashes::git_hash;
 use crate::serve::hub::pull::Wanted;
@@ -22,9 +22,57 @@ use crate::serve::text::hex;
 const PARTS_WAITING_MAX: usize = 16;
 /// Attempts in a row without any bytes, and the first pause between them.
 const TRIES_MAX: u32 = 5;
+/// As many of them does one count in which the upstream sent nothing until the time was over.
+const STALL_TRIES: u32 = 3;
 /// Attempts before the first byte: clients retry by themselves.
 const FIRST_TRIES_MAX: u32 = 1;
 const PAUSE: Duration = Duration::from_millis(200);
+/// After how long without a byte a file gives its place to another one.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// Who may fetch at the same time: some that get bytes, and those whose upstream is silent.
+pub(super) struct Places {
+    pub(super) busy: Semaphore,
+    quiet: Semaphore,
+}
+
+impl Places {
+    pub(super) fn new(busy: usize, quiet: usize) -> Self {
+        Self {
+            busy: Semaphore::new(busy),
+            quiet: Semaphore::new(quiet),
+        }
+    }
+
+    /// A place among the silent ones.
+    fn quiet(&self) -> Option<SemaphorePermit<'_>> {
+        self.quiet.try_acquire().ok()
+    }
+}
+
+/// The place of one file.
+pub(super) struct Place<'p> {
+    places: &'p Places,
+    held: Option<SemaphorePermit<'p>>,
+}
+
+impl<'p> Place<'p> {
+    pub(super) fn new(places: &'p Places, held: Option<SemaphorePermit<'p>>) -> Self {
+        Self { places, held }
+    }
+
+    /// Waits for the upstream. If it is silent for a moment, the place is given to another file.
+    async fn patiently<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        if let Ok(done) = tokio::time::timeout(QUIET, &mut work).await {
+            return done;
+        }
+        if let Some(quiet) = self.places.quiet() {
+            self.held = Some(quiet);
+        }
+        work.await
+    }
+}
 
 /// Computes the kind of hash that the upstream named.
 enum Hasher {
@@ -61,6 +109,7 @@ pub(super) async fn fetch(
     wanted: &Wanted,
     spool: &Arc<Spool>,
     numbers: &Numbers,
+    place: Place<'_>,
 ) -> Result<(), Failure> {
     let (sender, parts) = channel(PARTS_WAITING_MAX);
     let (name, onto) = (wanted.name.clone(), Arc::clone(spool));
@@ -70,8 +119,15 @@ pub(super) async fn fetch(
         .name("pull".to_owned())
         .spawn(move || drop(done.send(write(parts, &name, &onto))));
     writing.map_err(|error| Failure::Own(error.to_string()))?;
-    let received = receive(upstream, wanted, &sender, numbers).await;
-    drop(sender);
+    let receiving = Receiving {
+        upstream,
+        wanted,
+        to: sender,
+        numbers,
+        place,
+        at: 0,
+    };
+    let received = receiving.run().await;
     let written = written.await;
     let written = written.unwrap_or_else(|_| Err(Failure::Own("the server stops".to_owned())));
     match (received, written) {
@@ -103,88 +159,97 @@ fn write(mut parts: Receiver<Bytes>, name: &str, spool: &Spool) -> Result<(), Fa
     }
 }
 
-/// Sends requests until all bytes have arrived.
-async fn receive(
-    upstream: &Upstream,
-    wanted: &Wanted,
-    to: &Sender<Bytes>,
-    numbers: &Numbers,
-) -> Result<(), Failure> {
-    let (mut at, mut tries) = (0, 0);
-    loop {
-        let before = at;
-        let tries_max = if at > 0 { TRIES_MAX } else { FIRST_TRIES_MAX };
-        match ask(upstream, wanted, to, &mut at, numbers).await {
-            Ok(()) if at >= wanted.size => return Ok(()),
-            Err(failure) if !failure.is_silence() => return Err(failure),
-            Err(failure) if tries >= tries_max => return Err(failure),
-            Ok(()) if tries >= tries_max => {
-                return Err(Failure::Away(format!("it ends after {at} bytes")));
+/// Receives a file.
+struct Receiving<'r> {
+    upstream: &'r Upstream,
+    wanted: &'r Wanted,
+    to: Sender<Bytes>,
+    numbers: &'r Numbers,
+    place: Place<'r>,
+    /// The number of bytes that have arrived.
+    at: u64,
+}
+
+impl Receiving<'_> {
+    /// Sends requests until all bytes have arrived.
+    async fn run(mut self) -> Result<(), Failure> {
+        let mut tries = 0;
+        loop {
+            let before = self.at;
+            let failure = match self.ask().await {
+                Ok(()) if self.at >= self.wanted.size => return Ok(()),
+                Ok(()) => Failure::Away(format!("it ends after {} bytes", self.at)),
+                Err(failure) => failure,
+            };
+            if self.at > before {
+                tries = 0;
             }
-            _ => {}
+            tries += match failure {
+                Failure::Stalled => STALL_TRIES,
+                _ => 1,
+            };
+            let tries_max = if self.at > 0 {
+                TRIES_MAX
+            } else {
+                FIRST_TRIES_MAX
+            };
+            if !failure.is_silence() || tries > tries_max {
+                return Err(failure);
+            }
+            tokio::time::sleep(PAUSE * 2_u32.pow(tries)).await;
         }
-        tries = if at > before { 0 } else { tries + 1 };
-        tokio::time::sleep(PAUSE * 2_u32.pow(tries)).await;
+    }
+
+    /// Sends one request, for what has not arrived.
+    async fn ask(&mut self) -> Result<(), Failure> {
+        let (wanted, token) = (self.wanted, self.wanted.token.as_deref());
+        let file = (wanted.commit.as_str(), wanted.path.as_str());
+        let asked = self.upstream.file(&wanted.named, file, token, self.at);
+        let mut answer = self.place.patiently(asked).await?;
+        let mut skip = skipped(&answer, self.at)?;
+        loop {
+            let part = self.place.patiently(answer.chunk()).await;
+            let part = part.map_err(|error| match error.is_timeout() {
+                true => Failure::Stalled,
+                false => Failure::Away("it broke off within a file".to_owned()),
+            })?;
+            let Some(mut part) = part else {
+                return Ok(());
+            };
+            let passed = part.len().min(usize::try_from(skip).unwrap_or(usize::MAX));
+            skip -= passed as u64;
+            drop(part.split_to(passed));
+            if part.is_empty() {
+                continue;
+            }
+            self.numbers.pulled_bytes.add(part.len() as u64);
+            self.at += part.len() as u64;
+            if self.at > wanted.size {
+                return Err(Failure::Wrong(format!(
+                    "the upstream sends more than the {} bytes that it announced",
+                    wanted.size
+                )));
+            }
+            // The send fails if writing failed; the writer knows why.
+            if self.to.send(part).await.is_err() {
+                return Err(Failure::Own("it could not be written".to_owned()));
+            }
+        }
     }
 }
 
-/// Sends one request, from `at` on.
-async fn ask(
-    upstream: &Upstream,
-    wanted: &Wanted,
-    to: &Sender<Bytes>,
-    at: &mut u64,
-    numbers: &Numbers,
-) -> Result<(), Failure> {
-    let (place, token) = (
-        (wanted.commit.as_str(), wanted.path.as_str()),
-        &wanted.token,
-    );
-    let mut answer = upstream
-        .file(&wanted.named, place, token.as_deref(), *at)
-        .await?;
-    // A server without support for ranges sends the whole file again.
-    let mut skip = match answer.status() {
-        StatusCode::PARTIAL_CONTENT => {
-            let said = answer.headers().get(CONTENT_RANGE);
-            let said = said
-                .and_then(|range| range.to_str().ok())
-                .unwrap_or_default();
-            match said.starts_with(&format!("bytes {at}-")) {
-                true => 0,
-                false => {
-                    return Err(Failure::Away(
-                        "it sends another part of the file".to_owned(),
-                    ));
-                }
-            }
-        }
-        _ => *at,
-    };
-    loop {
-        let part = answer.chunk().await;
-        let part = part.map_err(|_| Failure::Away("it broke off within a file".to_owned()))?;
-        let Some(mut part) = part else {
-            return Ok(());
-        };
-        let passed = part.len().min(usize::try_from(skip).unwrap_or(usize::MAX));
-        skip -= passed as u64;
-        drop(part.split_to(passed));
-        if part.is_empty() {
-            continue;
-        }
-        numbers.pulled_bytes.add(part.len() as u64);
-        *at += part.len() as u64;
-        if *at > wanted.size {
-            return Err(Failure::Wrong(format!(
-                "the upstream sends more than the {} bytes that it announced",
-                wanted.size
-            )));
-        }
-        // The send fails if writing failed; the writer knows why.
-        if to.send(part).await.is_err() {
-            return Err(Failure::Own("it could not be written".to_owned()));
-        }
+/// How many bytes of an answer have arrived before: a server without support for ranges sends the whole file again.
+fn skipped(answer: &reqwest::Response, at: u64) -> Result<u64, Failure> {
+    if answer.status() != StatusCode::PARTIAL_CONTENT {
+        return Ok(at);
+    }
+    let said = answer.headers().get(CONTENT_RANGE);
+    let said = said.and_then(|range| range.to_str().ok());
+    match said.is_some_and(|said| said.starts_with(&format!("bytes {at}-"))) {
+        true => Ok(0),
+        false => Err(Failure::Strange(
+            "it sends another part of the file".to_owned(),
+        )),
     }
 }
 

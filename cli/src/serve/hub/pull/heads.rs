@@ -13,7 +13,7 @@ use store::RefName;
 use crate::serve::hub::REVISION_BYTES_MAX;
 use crate::serve::hub::fault::{Fault, Outcome};
 use crate::serve::hub::listing::Listing;
-use crate::serve::hub::pull::access::Who;
+use crate::serve::hub::pull::access::{Reach, Who};
 use crate::serve::hub::pull::keep::Revision;
 use crate::serve::hub::pull::upstream::{Failure, Head};
 use crate::serve::hub::pull::{ANSWER_TIME, Mirrored, Pull};
@@ -30,6 +30,7 @@ const REFUSED_TIME: Duration = Duration::from_secs(10);
 const HEADS_MAX: usize = 10_000;
 const REFUSED_MAX: usize = 1000;
 const NAME_BYTES_MAX: usize = 255;
+const MAIN: &str = "main";
 
 /// Answers of the upstream, by repo and revision.
 #[derive(Default)]
@@ -172,6 +173,29 @@ impl Pull {
         }
     }
 
+    /// Whether the upstream has this repo, and the namespace none of its own. A new repo of the namespace would hide it from
+    /// everybody.
+    pub(in crate::serve::hub) async fn has(&self, named: &Named, who: &Who) -> Outcome<bool> {
+        let known = self.known(named, MAIN).await?;
+        if known.is_own || known.open.is_some() || known.gated.is_some() {
+            return Ok(!known.is_own);
+        }
+        if self.is_offline || named.is_of_namespace() {
+            return Ok(false);
+        }
+        // With the server's own token too: others may see with it what this caller may not.
+        let all = Who {
+            is_trusted: true,
+            ..who.clone()
+        };
+        match self.ask(named, &all, MAIN).await {
+            Ok(_) => Ok(true),
+            Err(failure) if failure.is_of_repo() => Ok(true),
+            Err(failure) if failure.is_of_token() => Ok(false),
+            Err(failure) => Err(failure.fault()),
+        }
+    }
+
     /// Finds the revision in a mirror. Updates the mirror if necessary.
     async fn search(
         &self,
@@ -180,10 +204,14 @@ impl Pull {
         rev: &str,
         known: Known,
     ) -> Result<Option<Mirrored>, Failure> {
-        let mut note = None;
+        let (mut note, mut reach) = (None, Reach::Asked(&self.upstream));
+        if self.is_offline {
+            reach = Reach::Offline;
+        }
         let head = match self.head(named, who, rev, &known).await {
             Err(failure) if failure.is_silence() => {
                 note = Some(failure.why());
+                reach = Reach::Silent(failure.clone());
                 // An unknown commit may exist upstream, so this is a failure and not "not found".
                 Some(known.head().ok_or(failure)?)
             }
@@ -193,10 +221,8 @@ impl Pull {
             return Ok(None);
         };
         if !head.is_open {
-            let is_asked = !self.is_offline && note.is_none();
-            let upstream = is_asked.then_some(&self.upstream);
-            let base = self.upstream.base();
-            let silence = self.access.check(upstream, base, named, who).await?;
+            let repo = (self.upstream.base(), named, rev);
+            let silence = self.access.check(reach, repo, who).await?;
             note = note.or(silence.map(|failure| failure.why()));
         }
         let before = known.head();

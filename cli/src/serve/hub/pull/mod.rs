@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use store::claims::Claims;
 use store::{Ended, Error, ErrorKind, RefName, Result};
-use tokio::sync::Semaphore;
 
 use crate::serve::Shared;
 use crate::serve::hub::Inner;
@@ -32,6 +31,7 @@ use crate::serve::spool::{Rooms, Spool};
 use crate::ui::failure::one_line;
 use access::Access;
 pub(super) use access::Who;
+use fetch::Places;
 use flight::{Flight, Flights, Key, Stage};
 use heads::Heads;
 pub(super) use heads::dir_of;
@@ -40,8 +40,9 @@ use turn::{LOOK_PAUSES, Turn, Wait};
 pub(crate) use upstream::check_url;
 use upstream::{Failure, Upstream};
 
-/// Maximum number of files to fetch at once.
+/// Maximum number of files to fetch at once, and of others for which the upstream sends nothing.
 const FETCHES_MAX: usize = 32;
+const QUIET_MAX: usize = 256;
 /// How long a request waits for the upstream. Clients treat a slower answer as a failure.
 const ANSWER_TIME: Duration = Duration::from_secs(8);
 /// How long a server waits for another one that fetches a file. Hub clients retry five times, for about a minute in
@@ -79,7 +80,7 @@ pub(crate) struct Pull {
     heads: Heads,
     access: Access,
     flights: Flights,
-    fetches: Semaphore,
+    places: Places,
     keeper: Keeper,
     rooms: Rooms,
     /// Files of which wrong bytes were sent, and when.
@@ -139,7 +140,7 @@ impl Pull {
             inner,
             heads: Heads::default(),
             flights: Flights::default(),
-            fetches: Semaphore::new(FETCHES_MAX),
+            places: Places::new(FETCHES_MAX, QUIET_MAX),
             keeper: Keeper::new(),
             rooms: Rooms::default(),
             wrong: Mutex::default(),
@@ -199,7 +200,7 @@ impl Pull {
     }
 
     async fn fly(self: Arc<Self>, key: Key, wanted: Wanted, flight: Arc<Flight>) {
-        let _place = match self.turn(&key, &wanted).await {
+        let held = match self.turn(&key, &wanted).await {
             Ok(Turn::Stored) => {
                 flight.reach(Stage::Stored);
                 self.flights.leave(&key);
@@ -210,8 +211,9 @@ impl Pull {
                 place
             }
             // Without a claim, the file is fetched anyway.
-            Err(_) => self.fetches.acquire().await.ok(),
+            Err(_) => self.places.busy.acquire().await.ok(),
         };
+        let place = fetch::Place::new(&self.places, held);
         let dir = self.source.cache_dir().map(|dir| dir.join("hub-arriving"));
         let (size, rooms) = (wanted.size, self.rooms.clone());
         let spool = match block(move || Spool::new(dir.as_deref(), size, &rooms)).await {
@@ -224,7 +226,7 @@ impl Pull {
         };
         flight.reach(Stage::Arriving(Arc::clone(&spool)));
         let numbers = &self.shared.numbers;
-        match fetch::fetch(&self.upstream, &wanted, &spool, numbers).await {
+        match fetch::fetch(&self.upstream, &wanted, &spool, numbers, place).await {
             Ok(()) => {
                 let target = wanted.target.clone();
                 let pending = Pending {
@@ -277,7 +279,7 @@ impl Pull {
             most: WAIT_MOST,
             pauses: LOOK_PAUSES,
         };
-        wait.turn(claims, &self.fetches, || self.is_stored(wanted))
+        wait.turn(claims, &self.places.busy, || self.is_stored(wanted))
             .await
     }
 

@@ -3,11 +3,14 @@
 //! Redirects are followed, but a token is sent to the upstream itself only. Errors pass on only status, code and retry
 //! time of an answer: URLs of other hosts may contain signatures.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use hyper::header::{HeaderName, RETRY_AFTER};
 use hyper::{HeaderMap, StatusCode};
-use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderValue, LINK, RANGE};
+use reqwest::Url;
+use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderValue, LINK, LOCATION, RANGE};
+use serde::Deserialize;
 use serde_json::Value;
 use store::{Error, Result};
 
@@ -23,8 +26,10 @@ const PART_TIME: Duration = Duration::from_secs(20);
 const API_TIME: Duration = Duration::from_secs(30);
 /// Maximum bytes of one API answer.
 const API_BYTES_MAX: usize = 64 << 20;
-/// Maximum pages of a listing, more than any server needs.
-const PAGES_MAX: usize = FILES_MAX / 10;
+/// Maximum pages of a listing, more than any server needs: one that sends 50 files a page is the smallest known.
+const PAGES_MAX: usize = FILES_MAX / 50;
+/// Maximum number of redirects in a row.
+const REDIRECTS_MAX: u32 = 10;
 const ERROR_CODE: &str = "x-error-code";
 pub(in crate::serve::hub) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
@@ -44,14 +49,28 @@ pub(super) enum Failure {
         /// Its headers that say when to retry.
         later: Vec<(HeaderName, String)>,
     },
-    /// The upstream does not answer, or its answer is invalid.
+    /// The upstream is never asked, and the store has nothing for this caller.
+    NotAsked,
+    /// The upstream does not answer.
     Away(String),
+    /// It stopped sending within a file.
+    Stalled,
+    /// Its answer is invalid.
+    Strange(String),
     /// The bytes do not match the announced hash.
     Wrong(String),
     /// A file system of this host or of the store is full.
     Full(String),
     /// This host or the store failed.
     Own(String),
+}
+
+/// What the API says of a revision: it also names all files, which are not read here.
+#[derive(Deserialize)]
+struct Told {
+    sha: Option<String>,
+    #[serde(default)]
+    gated: Value,
 }
 
 /// The upstream's answer about a revision.
@@ -71,7 +90,7 @@ pub(crate) fn check_url(url: &str) -> Result<()> {
         Error::invalid(format!("upstream: {why}"))
             .hint("name a Hub, like --upstream https://hub.example")
     };
-    let parsed = reqwest::Url::parse(url).map_err(|_| refuse("this is no URL"))?;
+    let parsed = Url::parse(url).map_err(|_| refuse("this is no URL"))?;
     if !matches!(parsed.scheme(), "http" | "https") || parsed.host_str().is_none() {
         return Err(refuse("expected http:// or https:// and a host"));
     }
@@ -97,6 +116,8 @@ impl Upstream {
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIME)
             .read_timeout(PART_TIME)
+            // `ask` follows them: the client would send a token again where a foreign host redirects to itself.
+            .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("store/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|source| Error::unavailable("a client of HTTP").because(source))?;
@@ -119,16 +140,14 @@ impl Upstream {
         token: Option<&str>,
     ) -> Result<Head, Failure> {
         let url = format!("{}/revision/{}", self.api(named), text::escaped(rev));
-        let (told, _) = self.json(&url, token).await?;
-        let sha = told.get("sha").and_then(Value::as_str);
-        let sha = sha.filter(|sha| text::is_hex(sha, 40));
-        let sha = sha.ok_or_else(|| Failure::Away("it names no commit".to_owned()))?;
-        let is_gated = match told.get("gated") {
-            None | Some(Value::Null | Value::Bool(false)) => false,
-            Some(_) => true,
-        };
+        let (body, _) = self.body(&url, token).await?;
+        let told: Told = serde_json::from_slice(&body)
+            .map_err(|error| Failure::Strange(format!("its answer about a repo: {error}")))?;
+        let sha = told.sha.filter(|sha| text::is_hex(sha, 40));
+        let sha = sha.ok_or_else(|| Failure::Strange("it names no commit".to_owned()))?;
+        let is_gated = !matches!(told.gated, Value::Null | Value::Bool(false));
         Ok(Head {
-            sha: sha.to_owned(),
+            sha,
             is_open: token.is_none() && !is_gated,
         })
     }
@@ -140,14 +159,18 @@ impl Upstream {
         commit: &str,
         token: Option<&str>,
     ) -> Result<Listing, Failure> {
-        let strange = |error: Error| Failure::Away(format!("its listing: {error}"));
+        let strange = |error: Error| Failure::Strange(format!("its listing: {error}"));
         let mut listing = Listing::default();
-        let mut next = Some(format!("{}/tree/{commit}?recursive=true", self.api(named)));
-        for _ in 0..PAGES_MAX {
-            let Some(url) = next else { break };
-            let (page, more) = self.json(&url, token).await?;
+        let mut url = format!("{}/tree/{commit}?recursive=true", self.api(named));
+        let mut asked = HashSet::new();
+        loop {
+            let (page, next) = self.body(&url, token).await?;
             listing.add_page(&page).map_err(strange)?;
-            next = more;
+            let Some(next) = next else { break };
+            asked.insert(std::mem::replace(&mut url, next));
+            if asked.len() >= PAGES_MAX || asked.contains(&url) {
+                return Err(Failure::Strange("its listing has no end".to_owned()));
+            }
         }
         listing.check().map_err(strange)?;
         Ok(listing)
@@ -182,12 +205,12 @@ impl Upstream {
         format!("{}/api/{kind}/{id}", self.base)
     }
 
-    /// The JSON of an API answer, and the URL of the next page.
-    async fn json(
+    /// The body of an API answer, and the URL of the next page.
+    async fn body(
         &self,
         url: &str,
         token: Option<&str>,
-    ) -> Result<(Value, Option<String>), Failure> {
+    ) -> Result<(Vec<u8>, Option<String>), Failure> {
         let mut answer = self.ask(url, token, Some(API_TIME), 0).await?;
         let next = match answer.headers().get(LINK) {
             None => None,
@@ -196,13 +219,11 @@ impl Upstream {
         let mut body = Vec::new();
         while let Some(part) = answer.chunk().await.map_err(away)? {
             if body.len() + part.len() > API_BYTES_MAX {
-                return Err(Failure::Away("its answer has no end".to_owned()));
+                return Err(Failure::Strange("its answer has no end".to_owned()));
             }
             body.extend_from_slice(&part);
         }
-        let value = serde_json::from_slice(&body);
-        let value = value.map_err(|_| Failure::Away("its answer is no JSON".to_owned()))?;
-        Ok((value, next))
+        Ok((body, next))
     }
 
     /// The URL of the next page. It must be at the upstream, since the request carries a token.
@@ -213,15 +234,16 @@ impl Upstream {
             return Ok(None);
         };
         let url = url.trim().trim_start_matches('<').trim_end_matches('>');
-        let origin = |url: &str| reqwest::Url::parse(url).ok().map(|url| url.origin());
+        let origin = |url: &str| Url::parse(url).ok().map(|url| url.origin());
         match origin(url).is_some() && origin(url) == origin(&self.base) {
             true => Ok(Some(url.to_owned())),
-            false => Err(Failure::Away(
+            false => Err(Failure::Strange(
                 "its listing continues at another host".to_owned(),
             )),
         }
     }
 
+    /// Sends a request, and follows redirects.
     async fn ask(
         &self,
         url: &str,
@@ -229,7 +251,30 @@ impl Upstream {
         time: Option<Duration>,
         from: u64,
     ) -> Result<reqwest::Response, Failure> {
-        let mut request = self.http.get(url).header(ACCEPT_ENCODING, "identity");
+        let strange = |_| Failure::Strange("it is asked for an invalid URL".to_owned());
+        let mut url = Url::parse(url).map_err(strange)?;
+        let home = url.origin();
+        for _ in 0..=REDIRECTS_MAX {
+            let token = token.filter(|_| url.origin() == home);
+            let answer = self.ask_once(&url, token, time, from).await?;
+            match redirect(&url, &answer)? {
+                Some(next) => url = next,
+                None if answer.status().is_success() => return Ok(answer),
+                None => return Err(Failure::of(answer.status(), answer.headers())),
+            }
+        }
+        Err(Failure::Strange("its redirects have no end".to_owned()))
+    }
+
+    async fn ask_once(
+        &self,
+        url: &Url,
+        token: Option<&str>,
+        time: Option<Duration>,
+        from: u64,
+    ) -> Result<reqwest::Response, Failure> {
+        let request = self.http.get(url.clone());
+        let mut request = request.header(ACCEPT_ENCODING, "identity");
         if let Some(time) = time {
             request = request.timeout(time);
         }
@@ -242,20 +287,31 @@ impl Upstream {
         if from > 0 {
             request = request.header(RANGE, format!("bytes={from}-"));
         }
-        let answer = request.send().await.map_err(away)?;
-        let status = answer.status();
-        match status.is_success() {
-            true => Ok(answer),
-            false => Err(Failure::of(status, answer.headers())),
-        }
+        request.send().await.map_err(away)
     }
+}
+
+/// Where a redirect leads to; `None` if the answer is none.
+fn redirect(url: &Url, answer: &reqwest::Response) -> Result<Option<Url>, Failure> {
+    let is_redirect = matches!(answer.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+    let Some(to) = answer.headers().get(LOCATION).filter(|_| is_redirect) else {
+        return Ok(None);
+    };
+    let next = to.to_str().ok().and_then(|to| url.join(to).ok());
+    let next = next.filter(|next| matches!(next.scheme(), "http" | "https"));
+    let strange = || Failure::Strange("it redirects to an invalid URL".to_owned());
+    next.map(Some).ok_or_else(strange)
 }
 
 /// The error without its URL, which may be a redirect with a signature.
 fn away(error: reqwest::Error) -> Failure {
     let error = error.without_url();
-    let why = std::error::Error::source(&error).map(ToString::to_string);
-    Failure::Away(why.unwrap_or_else(|| error.to_string()))
+    let mut cause: &dyn std::error::Error = &error;
+    // The last one names the certificate, the name or the port; those before it only say "client error".
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    Failure::Away(cause.to_string())
 }
 
 fn refused(status: StatusCode) -> Failure {
@@ -267,6 +323,15 @@ fn refused(status: StatusCode) -> Failure {
 }
 
 impl Failure {
+    /// The upstream's answer to somebody without a token who wants a file of a gated repo.
+    pub(super) fn gated() -> Self {
+        Self::Refused {
+            status: StatusCode::UNAUTHORIZED,
+            code: Some("GatedRepo"),
+            later: Vec::new(),
+        }
+    }
+
     /// An error of this host or of the store.
     pub(super) fn own(error: &Error) -> Self {
         match error.is_full() {
@@ -310,12 +375,18 @@ impl Failure {
         matches!(self, Self::Refused { status, .. } if by_token.contains(status))
     }
 
+    /// Whether the upstream refused because of what the repo is, so that there is one.
+    pub(super) fn is_of_repo(&self) -> bool {
+        let of_repo = ["RevisionNotFound", "GatedRepo", "DisabledRepo"];
+        matches!(self, Self::Refused { code: Some(code), .. } if of_repo.contains(code))
+    }
+
     /// Whether the upstream gave no verdict, so that known data may be used.
     pub(super) fn is_silence(&self) -> bool {
         match self {
             Self::Refused { status, .. } => *status == StatusCode::TOO_MANY_REQUESTS,
-            Self::Away(_) => true,
-            Self::Wrong(_) | Self::Full(_) | Self::Own(_) => false,
+            Self::Away(_) | Self::Stalled | Self::Strange(_) => true,
+            Self::NotAsked | Self::Wrong(_) | Self::Full(_) | Self::Own(_) => false,
         }
     }
 
@@ -323,7 +394,12 @@ impl Failure {
     pub(super) fn why(&self) -> String {
         match self {
             Self::Refused { status, .. } => format!("the upstream answers {status}"),
-            Self::Away(why) => format!("the upstream: {why}"),
+            Self::NotAsked => "the upstream is not asked".to_owned(),
+            Self::Away(why) | Self::Strange(why) => format!("the upstream: {why}"),
+            Self::Stalled => {
+                let secs = PART_TIME.as_secs();
+                format!("the upstream: it sent nothing for {secs} seconds within a file")
+            }
             Self::Wrong(why) | Self::Full(why) | Self::Own(why) => why.clone(),
         }
     }
@@ -351,7 +427,14 @@ impl Failure {
                 };
                 Fault::new(*status, message).coded(*code).told(later)
             }
-            Self::Away(_) => Fault::later("the upstream does not answer: ask again later"),
+            // As for a repo that nobody here has ever asked for.
+            Self::NotAsked => Fault::repo(),
+            Self::Away(_) | Self::Stalled => {
+                Fault::later("the upstream does not answer: ask again later")
+            }
+            Self::Strange(_) => Fault::later(
+                "the upstream's answer cannot be used: the log of the server says why; ask again later",
+            ),
             Self::Wrong(_) => Fault::new(
                 StatusCode::BAD_GATEWAY,
                 "the upstream sent other bytes than it announced",

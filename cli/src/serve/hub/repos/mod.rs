@@ -375,6 +375,13 @@ impl Repo {
 }
 
 impl Named {
+    /// Whether its owner is the namespace itself.
+    pub(crate) fn is_of_namespace(&self) -> bool {
+        let own = self.namespace.as_str().rsplit('/').next();
+        let owner = self.id.as_str().split_once('/').map(|(owner, _)| owner);
+        owner.is_none() || own == owner
+    }
+
     /// The ref of a repo that is created through the door.
     pub(crate) fn own_ref(&self) -> Result<RefName> {
         let (namespace, kind, id) = (&self.namespace, self.kind.plural(), self.id.as_str());

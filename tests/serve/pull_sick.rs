@@ -1,0 +1,57 @@
+//! An upstream that is silent, or speaks without an end: what it holds, and for how long.
+
+use std::time::Duration;
+
+use support::environment;
+
+use crate::origin::Origin;
+use crate::server::Server;
+
+/// More files than the server fetches at once; their clients have left.
+#[test]
+fn files_whose_upstream_is_silent_do_not_keep_others_waiting() {
+    let env = environment!();
+    env.ok(["init"]);
+    let origin = Origin::start();
+    let names: Vec<String> = (0..40).map(|number| format!("slow-{number}.bin")).collect();
+    let bytes: Vec<Vec<u8>> = names
+        .iter()
+        .map(|name| name.repeat(50).into_bytes())
+        .collect();
+    let files = names.iter().zip(&bytes);
+    let files: Vec<(&str, &[u8])> = files
+        .map(|(name, bytes)| (name.as_str(), &bytes[..]))
+        .collect();
+    origin.add("org/slow", &files);
+    origin.add("org/quick", &[("x.bin", b"quick")]);
+    origin.plan(|plan| (plan.hold_bytes, plan.hold_path) = (Some(100), Some("slow-")));
+    let server = Server::start(&env, &["--upstream", &origin.url()]);
+    let started: Vec<_> = names
+        .iter()
+        .map(|name| server.begin(&format!("/project/demo/org/slow/resolve/main/{name}")))
+        .collect();
+    let is_asked = || origin.asked("slow-").len() >= 32;
+    while !is_asked() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(started);
+    let answer = server.get("/project/demo/org/quick/resolve/main/x.bin");
+    assert_eq!((answer.status, &answer.body[..]), (200, &b"quick"[..]));
+    origin.plan(|plan| plan.hold_bytes = None);
+}
+
+#[test]
+fn a_listing_that_leads_back_to_itself_is_no_listing() {
+    let env = environment!();
+    env.ok(["init"]);
+    let origin = Origin::start();
+    origin.add("org/m", &[("x.bin", b"bytes")]);
+    origin.plan(|plan| plan.is_endless = true);
+    let server = Server::start(&env, &["--upstream", &origin.url()]);
+    let answer = server.get("/project/demo/api/models/org/m");
+    assert_eq!(answer.failure(), (503, None));
+    assert_eq!(origin.asked("/tree/").len(), 1);
+    assert_eq!(server.stop(), Some(0));
+    let log = std::fs::read_to_string(env.path("log")).unwrap();
+    assert!(log.contains("its listing has no end"), "{log}");
+}
