@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -94,6 +95,25 @@ fn both_doors_speak_tls_and_say_so_in_their_addresses() {
         head.contains(&format!("Content-Length: {}", body.len())),
         "{told}"
     );
+    assert_eq!(server.stop(), Some(0));
+}
+
+/// Certificates are renewed at night, when no client may come.
+#[test]
+fn a_key_that_is_gone_is_told_although_nobody_asks() {
+    let env = world();
+    let server = Server::start(&env, &TLS);
+    fs::remove_file(env.path("pair.key")).unwrap();
+    let log = || fs::read_to_string(env.path("log")).unwrap();
+    let until = Instant::now() + PATIENCE;
+    while !log().contains("pair.key") && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let told = log();
+    assert!(told.contains("\"door\":\"tls\""), "{told}");
+    assert!(told.contains("No such file or directory"), "{told}");
+    let mode = fs::metadata(env.path("log")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
     assert_eq!(server.stop(), Some(0));
 }
 
@@ -349,6 +369,18 @@ fn a_unit_that_could_not_start_is_not_printed() {
         ),
         (5, &["--access-log", "home"], "is no regular file"),
         (3, &["--access-log", "none/log"], "--access-log: look at "),
+        (
+            5,
+            &[
+                "--access-log",
+                "pair.pem",
+                "--tls-cert",
+                "pair.pem",
+                "--tls-key",
+                "pair.key",
+            ],
+            "is the file of --tls-cert",
+        ),
     ] {
         let refused = env.store([&["serve", "--systemd"], words].concat());
         assert!(

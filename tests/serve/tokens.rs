@@ -301,6 +301,36 @@ fn a_list_of_tokens_that_others_may_read_or_write_is_not_used() {
     assert_eq!(server.stop(), Some(0));
 }
 
+/// Whoever removes the file opens the next server.
+#[test]
+fn tokens_that_everybody_may_remove_are_not_used() {
+    let env = environment!();
+    tree(&env);
+    token(&env, &["reader"]);
+    let dir = env.path("home/.config/store");
+    let mode = |mode| fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).unwrap();
+    let refused = |is_refused: bool| {
+        for words in [&["token", "ls"][..], &["serve", "--systemd"]] {
+            let finished = env.store(words);
+            let expected = "and it holds the file that says who is let in";
+            let found = (finished.code, finished.stderr.contains(expected));
+            let expected = if is_refused {
+                (Some(1), true)
+            } else {
+                (Some(0), false)
+            };
+            assert_eq!(found, expected, "{finished}");
+        }
+    };
+    refused(false);
+    mode(0o777);
+    refused(true);
+    fs::remove_file(dir.join("tokens.json")).unwrap();
+    refused(true);
+    mode(0o1777);
+    refused(false);
+}
+
 #[test]
 fn a_glob_that_no_namespace_can_have_is_refused() {
     let env = environment!();

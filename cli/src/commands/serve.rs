@@ -5,7 +5,8 @@ mod unit;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -233,10 +234,28 @@ fn check_args(args: &Args) -> Result<()> {
     if let Some(url) = &args.upstream {
         pull::check_url(url)?;
     }
-    match &args.access_log {
-        Some(path) => files::check_to_append(path, &config::precious()),
-        None => Ok(()),
+    let Some(log) = &args.access_log else {
+        return Ok(());
+    };
+    let own = [
+        ("--tls-cert", &args.tls_cert),
+        ("--tls-key", &args.tls_key),
+        ("--s3-keys", &args.s3_keys),
+    ];
+    let is_log = |path: &Option<PathBuf>| {
+        let id = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+        path.as_deref()
+            .and_then(id)
+            .is_some_and(|other| Some(other) == id(log))
+    };
+    if let Some((option, _)) = own.into_iter().find(|(_, path)| is_log(path)) {
+        return Err(Error::conflict(format!(
+            "--access-log {}: is the file of {option}",
+            log.display()
+        ))
+        .hint("name another file for the log"));
     }
+    files::check_to_append(log, &config::precious())
 }
 
 /// Refuses addresses at which those are let in who should not be.

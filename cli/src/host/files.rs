@@ -167,7 +167,8 @@ pub(crate) fn open_to_append(path: &Path, precious: &Precious) -> Result<File> {
     let (_, held) = within(&held, path);
     let open = |flags: OFlags| {
         let mut options = File::options();
-        options.create(true).append(true);
+        // What is logged names what is in a store.
+        options.create(true).append(true).mode(0o600);
         // A pipe without a reader would be waited for.
         let flags = flags | OFlags::NONBLOCK;
         options.custom_flags(flags.bits().cast_signed());

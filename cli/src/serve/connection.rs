@@ -262,15 +262,9 @@ async fn welcome<D: Door>(
         let unread = stream.unread();
         return converse(stream, unread, client, behind, stopping).await;
     };
-    let Some((agreed, failure)) = unless(&mut stopping, identity.greet(stream)).await else {
+    let Some(agreed) = unless(&mut stopping, identity.greet(stream)).await else {
         return;
     };
-    if let Some(error) = failure {
-        behind
-            .shared
-            .journal
-            .tell(&Line::of_identity(D::NAME, &error));
-    }
     match agreed {
         Some(stream) => {
             let unread = stream.get_ref().0.unread();

@@ -56,7 +56,9 @@ fn is_here(authority: &str) -> bool {
         .split_once(':')
         .map_or(authority, |(host, _)| host);
     let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     let is_name = name == "localhost" || name.ends_with(".localhost");
+    let is_name = is_name && name.bytes().all(is_fit);
     is_name || host.parse::<Ipv4Addr>().is_ok()
 }
 
@@ -91,6 +93,9 @@ mod tests {
             "evil.example",
             "evil.example:8710",
             "localhost.evil.example",
+            "evil.example#.localhost",
+            "evil.example/.localhost",
+            "evil.example%00.localhost",
             "127.0.0.1.evil.example",
             "notlocalhost",
             "x",

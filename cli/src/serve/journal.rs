@@ -49,27 +49,6 @@ pub(crate) struct Line {
     pub(crate) error: Option<String>,
 }
 
-impl Line {
-    /// The line for a new certificate that cannot be used, so that the old one stays.
-    pub(crate) fn of_identity(door: &'static str, error: &Error) -> Self {
-        Self {
-            time: Timestamp::now(),
-            door,
-            client: String::new(),
-            method: "TLS".to_owned(),
-            path: String::new(),
-            status: 0,
-            sent: 0,
-            received: 0,
-            whole: false,
-            secs: 0.0,
-            agent: None,
-            token: None,
-            error: Some(error.to_string()),
-        }
-    }
-}
-
 /// A line that belongs to no request.
 #[derive(Serialize)]
 struct Event<'e> {

@@ -37,13 +37,14 @@ pub(crate) mod tokens;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use store::{Error, Result};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::ui::failure::one_line;
 pub(crate) use connection::{Asked, Door};
 use connection::{Behind, Room, Times, accept};
 use journal::Journal;
@@ -54,6 +55,8 @@ use tls::Identity;
 const STOP_TIME: Duration = Duration::from_secs(25);
 /// How often to check for signals.
 const SIGNAL_PAUSE: Duration = Duration::from_millis(50);
+/// How often to look at the files of the certificate.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// Threads that read and write the store. More are not faster, and each takes memory.
 const BLOCKING_THREADS_MAX: usize = 40;
 
@@ -141,9 +144,13 @@ impl Server {
         give_up: &AtomicBool,
         stopping: impl FnOnce(),
     ) {
+        let mut looked: Option<Instant> = None;
         while !stop.load(Ordering::Relaxed) {
             tokio::time::sleep(SIGNAL_PAUSE).await;
-            self.look_at_identity();
+            if looked.is_none_or(|at| at.elapsed() >= LOOK_PAUSE) {
+                looked = Some(Instant::now());
+                self.look_at_identity();
+            }
         }
         stopping();
         // The send fails if all doors are gone.
@@ -157,15 +164,23 @@ impl Server {
         }
     }
 
-    /// Logs once when the certificate has expired or soon will.
+    /// Takes a new certificate, and logs once when it cannot be used, or the one in use has expired or soon will. Does not
+    /// wait: the file system of the files may not respond.
     fn look_at_identity(&self) {
-        let Some(identity) = &self.identity else {
+        let Some(identity) = self.identity.clone() else {
             return;
         };
-        self.shared.numbers.certificate(identity.until());
-        if let Some(news) = identity.news() {
-            self.shared.journal.event("tls", &news);
-        }
+        let shared = Arc::clone(&self.shared);
+        let looking = move || {
+            if let Some(error) = identity.look() {
+                shared.journal.event("tls", &one_line(&error));
+            }
+            shared.numbers.certificate(identity.until());
+            if let Some(news) = identity.news() {
+                shared.journal.event("tls", &news);
+            }
+        };
+        drop(tokio::task::spawn_blocking(looking));
     }
 }
 

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::fs::{Mode, OFlags};
@@ -26,8 +26,6 @@ use crate::serve::pace::Paced;
 
 /// Maximum time for a handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// How often to check the files.
-const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum size of a file of certificates or of a key.
 const PEM_BYTES_MAX: u64 = 1 << 20;
 /// The first byte of a TLS client.
@@ -40,7 +38,8 @@ pub(crate) struct Identity {
     certificate: PathBuf,
     key: PathBuf,
     current: RwLock<Pair>,
-    look: Mutex<Look>,
+    /// What the files looked like when they were last read.
+    stamps: Mutex<[Stamp; 2]>,
     /// The last phase of the current pair that was logged.
     told: Mutex<Phase>,
 }
@@ -51,12 +50,6 @@ struct Pair {
     config: Arc<ServerConfig>,
     /// Its validity period; `None` if the certificates cannot be parsed.
     term: Option<Term>,
-}
-
-/// The last check of the files.
-struct Look {
-    stamps: [Stamp; 2],
-    at: Instant,
 }
 
 /// Detects changes of a file.
@@ -73,10 +66,7 @@ impl Identity {
         let stamps = stamps(certificate, key);
         Ok(Self {
             current: RwLock::new(load(certificate, key)?),
-            look: Mutex::new(Look {
-                stamps,
-                at: Instant::now(),
-            }),
+            stamps: Mutex::new(stamps),
             told: Mutex::new(Phase::Good),
             certificate: certificate.to_owned(),
             key: key.to_owned(),
@@ -90,15 +80,23 @@ impl Identity {
             .is_ok_and(|found| found.mode() & 0o077 != 0)
     }
 
-    /// The newest usable pair, and once for each newer pair that cannot be used, why. At most one caller blocks on an
-    /// unresponsive file system: the others use the current pair.
-    fn now(&self) -> (Arc<ServerConfig>, Option<Error>) {
-        let failure = self
-            .look
-            .try_lock()
-            .ok()
-            .and_then(|mut look| self.look_again(&mut look));
-        (self.pair().config, failure)
+    /// Takes a newer pair, if there is one. Returns once for each that cannot be used, why. Blocks; on an unresponsive file
+    /// system only the first caller does.
+    pub(crate) fn look(&self) -> Option<Error> {
+        let mut stamps_seen = self.stamps.try_lock().ok()?;
+        let stamps = stamps(&self.certificate, &self.key);
+        if stamps == *stamps_seen {
+            return None;
+        }
+        *stamps_seen = stamps;
+        match load(&self.certificate, &self.key) {
+            Ok(pair) => {
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = pair;
+                *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Phase::Good;
+                None
+            }
+            Err(error) => Some(error),
+        }
     }
 
     fn pair(&self) -> Pair {
@@ -124,38 +122,11 @@ impl Identity {
         Some(format!("{}: {news}", self.certificate.display()))
     }
 
-    fn look_again(&self, look: &mut Look) -> Option<Error> {
-        if look.at.elapsed() < LOOK_PAUSE {
-            return None;
-        }
-        look.at = Instant::now();
-        let stamps = stamps(&self.certificate, &self.key);
-        if stamps == look.stamps {
-            return None;
-        }
-        look.stamps = stamps;
-        match load(&self.certificate, &self.key) {
-            Ok(pair) => {
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = pair;
-                *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Phase::Good;
-                None
-            }
-            Err(error) => Some(error),
-        }
-    }
-
-    /// Does the handshake. Returns the connection, if it succeeds, and a problem with a new pair.
-    pub(super) async fn greet(
-        self: &Arc<Self>,
-        stream: TcpStream,
-    ) -> (Option<TlsStream<Paced>>, Option<Error>) {
-        let identity = Arc::clone(self);
-        let Ok((config, failure)) = tokio::task::spawn_blocking(move || identity.now()).await
-        else {
-            return (None, None);
-        };
+    /// Does the handshake. Returns the connection, if it succeeds.
+    pub(super) async fn greet(&self, stream: TcpStream) -> Option<TlsStream<Paced>> {
+        let config = self.pair().config;
         let agreed = tokio::time::timeout(HANDSHAKE_TIME, agree(config, stream)).await;
-        (agreed.ok().flatten(), failure)
+        agreed.ok().flatten()
     }
 }
 
@@ -232,7 +203,7 @@ fn secret(path: &Path) -> Result<PrivateKeyDer<'static>> {
     PrivateKeyDer::from_pem_slice(&text).map_err(|source| {
         let error = Error::invalid(format!("{}: expected a private key in PEM, found none", path.display()));
         match () {
-            () if has(&text, "ENCRYPTED PRIVATE KEY-----") => {
+            () if has(&text, "ENCRYPTED") => {
                 error.hint("the key is encrypted, and nobody can be asked for its password: take that away with `openssl pkey`")
             }
             () if has(&text, "BEGIN CERTIFICATE-----") => {

@@ -28,6 +28,9 @@ const PREFIX: &str = "hf_store";
 const BYTES_MAX: u64 = 256 << 20;
 /// Mode bits that files with secrets must not have.
 const OTHERS: u32 = 0o077;
+/// Everybody may make and remove files in a directory; only those of their own, if the second one is set.
+const OF_ALL: u32 = 0o002;
+const STICKY: u32 = 0o1000;
 /// Random bytes in a token.
 const SECRET_BYTES: usize = 24;
 
@@ -178,6 +181,7 @@ impl Caller {
 /// # Errors
 /// If it cannot be read, or others may read it.
 pub(crate) fn read(path: &Path) -> Result<Vec<Token>> {
+    check_place(path)?;
     let file = match store::open_regular(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         file => file.map_err(|source| Error::io("open", path, source))?,
@@ -194,6 +198,28 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Token>> {
             .hint("put a copy of it back; or move it away, and make all tokens anew with `store token add`")
     })?;
     Ok(document.tokens)
+}
+
+/// Checks that not everybody may remove the file at `path`, after which the server would let everybody in.
+///
+/// # Errors
+/// Denied, if everybody may, or if another user's symlink leads there.
+fn check_place(path: &Path) -> Result<()> {
+    let dir = path.parent().unwrap_or(path);
+    // Where there is no directory, there is nothing to remove.
+    let Ok(about) = dir.metadata() else {
+        return Ok(());
+    };
+    store::canonical(dir)?;
+    match about.mode() & (OF_ALL | STICKY) {
+        OF_ALL => Err(Error::denied(format!(
+            "{}: its mode is {:o}, and it holds the file that says who is let in",
+            dir.display(),
+            about.mode() & 0o7777
+        ))
+        .hint(format!("chmod o-w {}", dir.display()))),
+        _ => Ok(()),
+    }
 }
 
 /// Checks that only the caller or root may read or write an open file: what it is, and what to do after it is closed to
