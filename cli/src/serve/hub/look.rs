@@ -24,6 +24,8 @@ use crate::serve::{Asked, text};
 const PAGE_ENTRIES: (usize, usize) = (1000, 50);
 /// How many entries of a long list are written at a time.
 const PART_ENTRIES: usize = 1000;
+/// A list of more parts is long: few of them are written at once.
+const LONG_PARTS: usize = 10;
 /// Maximum bytes of a body that names paths.
 const PATHS_BYTES_MAX: usize = 4 << 20;
 /// Maximum number of repos and of commits in one answer.
@@ -74,19 +76,29 @@ impl Hub {
 
     /// The JSON of all files of a revision. It is written part by part: there may be a million.
     async fn siblings(&self, revision: &Revision, with_hashes: bool) -> Outcome<String> {
-        // The semaphore is never closed.
-        let _turn = self.lists.acquire().await.ok();
-        let (mut text, began) = (String::new(), Instant::now());
-        for part in revision.files.entries().chunks(PART_ENTRIES) {
+        let parts = || revision.files.entries().chunks(PART_ENTRIES);
+        let began = Instant::now();
+        let etags = async |files: &[Entry]| match with_hashes {
+            false => Ok(vec![None; files.len()]),
+            true => {
+                let time = LIST_TIME.saturating_sub(began.elapsed());
+                self.etags(&revision.sight, files.to_vec(), time).await
+            }
+        };
+        let mut turn = None;
+        if parts().len() > LONG_PARTS {
+            // Hashes may take minutes; nobody waits for a turn meanwhile.
+            for part in parts() {
+                etags(part).await?;
+            }
+            // The semaphore is never closed.
+            turn = self.lists.acquire().await.ok();
+        }
+        let mut text = String::new();
+        for part in parts() {
             let files = part.iter().filter(|entry| entry.size().is_some());
             let files: Vec<Entry> = files.cloned().collect();
-            let etags = match with_hashes {
-                false => vec![None; files.len()],
-                true => {
-                    let time = LIST_TIME.saturating_sub(began.elapsed());
-                    self.etags(&revision.sight, files.clone(), time).await?
-                }
-            };
+            let etags = etags(&files).await?;
             for told in files.iter().zip(etags).map(sibling) {
                 if !text.is_empty() {
                     text.push(',');
@@ -94,6 +106,7 @@ impl Hub {
                 text += &told.to_string();
             }
         }
+        drop(turn);
         Ok(text)
     }
 

@@ -53,7 +53,7 @@ use writers::Writers;
 
 /// Number of files to hash at once.
 const HASHERS: usize = 4;
-/// Number of lists of all files to write at once.
+/// Number of long lists of files to write at once.
 const LISTS: usize = 2;
 /// How long a health check may take, and the minimum time between two reads of the store.
 const HEALTH_TIME: Duration = Duration::from_secs(5);
@@ -77,7 +77,7 @@ pub(crate) struct Hub {
     root: Option<Namespace>,
     inner: Arc<Inner>,
     hashers: Arc<Semaphore>,
-    /// Who may write the list of all files of a repo, which takes much memory where there are very many.
+    /// Who may write a long list of files, which takes much memory.
     lists: Semaphore,
     writers: Writers,
     tokens: Arc<Tokens>,
