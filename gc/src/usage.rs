@@ -10,9 +10,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 use store::access::Uses;
 use store::format::{
-    CHECKPOINTS_PREFIX, CLAIMS_PREFIX, LOG_PREFIX, PACKS_PREFIX, PackKind, RESERVE_PREFIX,
-    SEGMENTS_PREFIX, SegmentPack, State, USES_PREFIX, parse_checkpoint_key, parse_pack_key,
-    parse_segment_key,
+    CHECKPOINTS_PREFIX, OBJECT_KINDS, PACKS_PREFIX, PackKind, SEGMENTS_PREFIX, SegmentPack, State,
+    parse_checkpoint_key, parse_pack_key, parse_segment_key,
 };
 use store::index::{OpenSegment, Position};
 use store::remote::{ObjectInfo, Prune};
@@ -25,17 +24,6 @@ use crate::mark::Marker;
 const PACKS_OF_ONE_LISTING: u64 = 16_000;
 /// Most concurrent listings.
 const LISTINGS_AT_ONCE: usize = 16;
-
-/// Where a killed process may have left a file that it was staging: wherever objects are added.
-const STAGED_BELOW: [&str; 7] = [
-    PACKS_PREFIX,
-    SEGMENTS_PREFIX,
-    LOG_PREFIX,
-    CHECKPOINTS_PREFIX,
-    USES_PREFIX,
-    CLAIMS_PREFIX,
-    RESERVE_PREFIX,
-];
 
 /// An object to delete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -241,8 +229,8 @@ impl Usage {
     /// When it cannot be listed.
     pub fn list(prune: &dyn Prune, state: &State) -> Result<Self> {
         let mut uploads = Vec::new();
-        for prefix in STAGED_BELOW {
-            uploads.extend(prune.stale_uploads(prefix)?);
+        for kind in OBJECT_KINDS.iter().filter(|kind| kind.is_staged) {
+            uploads.extend(prune.stale_uploads(kind.prefix)?);
         }
         let checkpoint = |info: ObjectInfo| {
             let number = parse_checkpoint_key(&info.key)?;

@@ -106,7 +106,7 @@ pub use error::{End, Error, ErrorKind, Result};
 pub use format::{
     ChunkerParams, Content, Ended, Extra, FeatureKind, Features, Format, Id, Keep, Namespace, Node,
     Origin, Pattern, Policy, RefName, RefSpec, RefState, RefSums, Root, Rules, Scope, State,
-    Target, Time, TreeEntry, Version, Who,
+    Target, Time, TreeEntry, Version, Who, is_top_name,
 };
 pub use fs::{free_bytes, open_regular, open_regular_with, read_regular, write_note};
 pub use get::{GetReport, GetRequest, get};

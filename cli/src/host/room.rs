@@ -8,18 +8,8 @@ use std::path::Path;
 
 use store::{Error, Result};
 
-/// Names that a store or a file system may have left in the directory.
-const OURS: [&str; 9] = [
-    "format",
-    "log",
-    "checkpoints",
-    "segments",
-    "packs",
-    "reserve",
-    "claims",
-    "uses",
-    "lost+found",
-];
+/// What a file system may have left in the directory.
+const LOST_AND_FOUND: &str = "lost+found";
 /// The group has the owner's rights, and new files belong to the group.
 const SHARED: u32 = 0o2070;
 /// The rights of all other users of the host, if they may read.
@@ -65,7 +55,7 @@ pub(crate) fn check(dir: &Path) -> Result<()> {
 fn is_ours(name: &OsStr) -> bool {
     let whole = name.to_str().unwrap_or_default();
     let made = whole.split_once('#').map_or(whole, |(made, _)| made);
-    OURS.contains(&made)
+    made == LOST_AND_FOUND || store::is_top_name(made)
 }
 
 /// Creates `dir` for its owner only. An existing directory keeps its mode.

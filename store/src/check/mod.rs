@@ -101,7 +101,7 @@ pub fn verify(
     forget_unlisted(&damage, &mut report);
     if needed.is_none() {
         rolled_back::check(store, (&state, &view.index), &mut report)?;
-        objects::check_claims(remote, &mut report)?;
+        objects::check_rest(store, &mut report)?;
         features::check(&view, &mut report);
     }
     remember(&mut record, &tasks, &view.index, &mut report, request.now);

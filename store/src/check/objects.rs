@@ -89,8 +89,13 @@ pub(super) fn check_log(
     Ok(undamaged(known.state, folded, report))
 }
 
+/// Checks the objects on which no version depends.
+pub(super) fn check_rest(store: &Store, report: &mut VerifyReport) -> Result<()> {
+    check_claims(store.remote().as_ref(), report)
+}
+
 /// Notes objects that are not valid claims. They do no harm, except that they delay processes that wait for them.
-pub(super) fn check_claims(remote: &dyn Read, report: &mut VerifyReport) -> Result<()> {
+fn check_claims(remote: &dyn Read, report: &mut VerifyReport) -> Result<()> {
     for info in remote.list(CLAIMS_PREFIX)? {
         let Some((id, ClaimPart::Claim(_))) = parse_claim_key(&info.key) else {
             continue;

@@ -45,26 +45,92 @@ pub const FORMAT_BYTES_MAX: u64 = 1 << 20;
 /// Most bytes of a log entry.
 pub const LOG_ENTRY_BYTES_MAX: u64 = 256 << 20;
 
+/// A kind of objects: what a store has under one name at its top.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectKind {
+    /// That name: the key of the only object, or what comes before the first `/` of each key.
+    pub prefix: &'static str,
+    /// Most bytes of an object.
+    bytes_max: u64,
+    /// Whether a key is that of an object; never for uses and the reserve, of which nothing is read.
+    is_key: fn(&str) -> bool,
+    /// Whether a killed process may have left a file below the prefix that it was staging.
+    pub is_staged: bool,
+}
+
+/// All kinds. Collectors look for staged files in this order.
+pub const OBJECT_KINDS: [ObjectKind; 8] = [
+    ObjectKind {
+        prefix: PACKS_PREFIX,
+        bytes_max: PACK_BYTES_MAX as u64,
+        is_key: |key| parse_pack_key(key).is_some(),
+        is_staged: true,
+    },
+    ObjectKind {
+        prefix: SEGMENTS_PREFIX,
+        bytes_max: u64::MAX,
+        is_key: |key| parse_segment_key(key).is_some(),
+        is_staged: true,
+    },
+    ObjectKind {
+        prefix: LOG_PREFIX,
+        bytes_max: LOG_ENTRY_BYTES_MAX,
+        is_key: |key| parse_log_key(key).is_some(),
+        is_staged: true,
+    },
+    ObjectKind {
+        prefix: CHECKPOINTS_PREFIX,
+        bytes_max: SEALED_BYTES_MAX as u64,
+        is_key: |key| parse_checkpoint_key(key).is_some(),
+        is_staged: true,
+    },
+    ObjectKind {
+        prefix: USES_PREFIX,
+        bytes_max: u64::MAX,
+        is_key: |_| false,
+        is_staged: true,
+    },
+    ObjectKind {
+        prefix: CLAIMS_PREFIX,
+        bytes_max: CLAIM_BYTES_MAX,
+        is_key: |key| parse_claim_key(key).is_some(),
+        is_staged: true,
+    },
+    ObjectKind {
+        prefix: RESERVE_PREFIX,
+        bytes_max: u64::MAX,
+        is_key: |_| false,
+        is_staged: true,
+    },
+    ObjectKind {
+        prefix: FORMAT_KEY,
+        bytes_max: FORMAT_BYTES_MAX,
+        is_key: |key| key == FORMAT_KEY,
+        is_staged: false,
+    },
+];
+
+impl ObjectKind {
+    /// The kind of the object under `key`.
+    fn of(key: &str) -> Option<&'static Self> {
+        let name = key.split('/').next()?;
+        OBJECT_KINDS.iter().find(|kind| kind.prefix == name)
+    }
+}
+
 /// Returns the most bytes that the object under `key` can have, so that nothing larger is read into memory.
 pub fn bytes_max(key: &str) -> u64 {
-    match key.split('/').next() {
-        Some(FORMAT_KEY) => FORMAT_BYTES_MAX,
-        Some(LOG_PREFIX) => LOG_ENTRY_BYTES_MAX,
-        Some(CHECKPOINTS_PREFIX) => SEALED_BYTES_MAX as u64,
-        Some(PACKS_PREFIX) => PACK_BYTES_MAX.into(),
-        Some(CLAIMS_PREFIX) => CLAIM_BYTES_MAX,
-        _ => u64::MAX,
-    }
+    ObjectKind::of(key).map_or(u64::MAX, |kind| kind.bytes_max)
 }
 
 /// Whether `key` is the key of an object of a store. Nothing else, such as a directory, may have that name.
 pub fn is_object_key(key: &str) -> bool {
-    key == FORMAT_KEY
-        || parse_log_key(key).is_some()
-        || parse_checkpoint_key(key).is_some()
-        || parse_segment_key(key).is_some()
-        || parse_pack_key(key).is_some()
-        || parse_claim_key(key).is_some()
+    ObjectKind::of(key).is_some_and(|kind| (kind.is_key)(key))
+}
+
+/// Whether a store has something of this name at its top.
+pub fn is_top_name(name: &str) -> bool {
+    OBJECT_KINDS.iter().any(|kind| kind.prefix == name)
 }
 
 /// Key of log entry `number`: `log/000000/00000042`.
@@ -188,6 +254,34 @@ mod tests {
         for key in keys {
             assert!(is_object_key(&key), "{key}");
             assert!(!is_object_key(&format!("{key}.tmp")), "{key}");
+        }
+        for key in ["uses/2026-11-21-x", "reserve/0", "lost+found", "", "log"] {
+            assert!(!is_object_key(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn every_kind_has_one_name_a_limit_and_a_place_for_staged_files() {
+        let mut names: Vec<&str> = OBJECT_KINDS.iter().map(|kind| kind.prefix).collect();
+        let staged = OBJECT_KINDS.iter().filter(|kind| kind.is_staged);
+        let staged: Vec<&str> = staged.map(|kind| kind.prefix).collect();
+        let order = "packs segments log checkpoints uses claims reserve";
+        assert_eq!(staged.join(" "), order);
+        assert!(names.iter().all(|name| is_top_name(name)));
+        assert!(!is_top_name("lost+found") && !is_top_name("log/000000"));
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), OBJECT_KINDS.len());
+        for (key, most) in [
+            ("format", FORMAT_BYTES_MAX),
+            ("log/x", LOG_ENTRY_BYTES_MAX),
+            ("checkpoints/x", SEALED_BYTES_MAX as u64),
+            ("packs/ab/x", PACK_BYTES_MAX.into()),
+            ("claims/x/1", CLAIM_BYTES_MAX),
+            ("segments/x", u64::MAX),
+            ("logs/x", u64::MAX),
+        ] {
+            assert_eq!(bytes_max(key), most, "{key}");
         }
     }
 
