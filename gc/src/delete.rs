@@ -12,7 +12,8 @@ use store::log;
 use store::{PackId, Result, SegmentId};
 
 use crate::apply::{Applied, Commit, Session};
-use crate::plan::{is_due, waiting};
+use crate::held::waiting;
+use crate::plan::is_due;
 use crate::report::CollectReport;
 
 /// Most keys that one request deletes.
@@ -63,25 +64,20 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// Deletes what no entry names: uploads of dead processes, superseded checkpoints and uses, abandoned claims.
+    /// Deletes what no entry names: uploads of dead processes, superseded checkpoints and the like.
     pub(crate) fn delete_nameless(&mut self, report: &mut CollectReport) -> Result<()> {
         // DESIGN, collector 8: no entry needs to name these.
-        let doomed = || self.plan.stale_uploads.iter().chain(&self.plan.checkpoints);
-        let keys: Vec<String> = doomed()
-            .map(|doomed| &doomed.key)
-            .chain(&self.plan.uses)
-            .chain(&self.plan.claims)
-            .cloned()
-            .collect();
+        let nameless = &self.plan.nameless;
+        let keys = nameless.keys();
         for keys in keys.chunks(DELETE_KEYS) {
             self.prune.delete(keys)?;
         }
-        for (key, sight) in &self.plan.sights {
-            // If this fails, the claim stays for one more collection.
+        for (key, sight) in &nameless.sights {
+            // If this fails, what was seen stays for one more collection.
             drop(self.prune.put(key, sight.clone()));
         }
         report.freed_objects += keys.len() as u64;
-        report.freed_bytes += doomed().map(|doomed| doomed.bytes).sum::<u64>();
+        report.freed_bytes += nameless.bytes();
         Ok(())
     }
 

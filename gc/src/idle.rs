@@ -56,8 +56,7 @@ impl Note {
             || !state.condemned.is_empty()
             || !state.dropped.is_empty()
             || state.segments.values().any(|info| info.pass.is_some())
-            || !usage.uploads.is_empty()
-            || !usage.claims.is_empty();
+            || usage.nameless.waits();
         let is_idle = plan.is_empty() && !waits && !is_limited(state, request);
         Some(Self {
             entry: state.entry.filter(|_| is_idle)?,

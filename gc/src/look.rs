@@ -14,7 +14,8 @@ use crate::clock::Clock;
 use crate::idle::Note;
 use crate::limits::Size;
 use crate::mark::{Marker, may_be_moved, reached_by};
-use crate::plan::{Plan, Uploads, checkpoints_left, idle_uses, plan};
+use crate::nameless::checkpoints_left;
+use crate::plan::{Plan, Uploads, plan};
 use crate::policy::Drop;
 use crate::recent_drops;
 use crate::report::{Live, Over};
@@ -89,7 +90,7 @@ fn look_at<'s>(
     let over = size.evict(&policy, &mut drops)?;
     let (marker, live, shared) = mark(store, &reader, &view, &drops)?;
     let mut usage = Usage::list(prune, &view.state)?;
-    usage.uses = uses;
+    usage.nameless.uses = uses;
     usage.whole_pack_bytes = store.portions().pack_bytes.into();
     usage.count(&marker, &view.state)?;
     check_listed(prune, &view.state, &usage)?;
@@ -106,9 +107,8 @@ fn look_at<'s>(
     let now = clock.now();
     usage.ahead = clock.ahead_of_store();
     (uploads.first).get_or_insert_with(|| strange.into_iter().collect());
-    usage.layers = layers(store, &view.state, &usage)?;
-    let mut plan = plan(&view.state, &usage, &drops, uploads, &request.options, now);
-    plan.uses = idle_uses(&view.state, &usage.uses, now)?;
+    usage.nameless.layers = layers(store, &view.state, &usage)?;
+    let plan = plan(&view.state, &usage, &drops, uploads, &request.options, now)?;
     let is_told = over.is_empty() && shared.is_empty();
     let idle = Note::of(&view.state, &usage, &plan, live, request).filter(|_| is_told);
     Ok(Some(Planned {
@@ -126,9 +126,9 @@ fn look_at<'s>(
 
 /// The checkpoints that the remaining ones build on.
 fn layers(store: &Store, state: &State, usage: &Usage) -> Result<HashSet<u64>> {
-    let left = checkpoints_left(&usage.checkpoints, state);
+    let left = checkpoints_left(&usage.nameless.checkpoints, state);
     let mut layers = HashSet::new();
-    if usage.checkpoints.len() > left.len() {
+    if usage.nameless.checkpoints.len() > left.len() {
         for number in left {
             layers.extend(store.layers_of(number)?);
         }

@@ -5,33 +5,26 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Serialize;
-use store::access::Uses;
-use store::format::{Condemned, State, use_key};
-use store::log::CHECKPOINT_EVERY;
-use store::{PackId, Result, SegmentId, VersionId};
+use store::format::{Condemned, State};
+use store::{PackId, Result, SegmentId};
 
-use crate::claims::ClaimUse;
+use crate::nameless::{Doomed, NamelessPlan};
 use crate::policy::Drop;
 use crate::request::{Options, after};
 use crate::small::small;
 use crate::spared::spared;
-use crate::usage::{Doomed, PackUse, SegmentUse, Usage};
+use crate::usage::{PackUse, SegmentUse, Usage};
+
+pub use crate::held::{Held, Wait};
 
 /// More live segments than this are merged, since each is one more lookup for every chunk.
 pub const SEGMENTS_MAX: usize = 64;
 /// How many segments a merge leaves.
 const SEGMENTS_LEFT: usize = 32;
-/// The newest checkpoints are kept: more than one in case that it is damaged, and one some way before for reports that
-/// look back.
-const CHECKPOINTS_LEFT: usize = 2;
 /// A segment is rewritten if at least one in this many of its chunks is in condemned packs.
 const DEAD_SHARE: u64 = 4;
-/// An upload in progress touches its file all the time. Younger files are left alone, unless it is known that nobody
-/// writes them.
-const UPLOAD_AGE_SECS_MIN: u64 = 3600;
 /// Memory per frame while segments are merged.
 const MERGE_FRAME_BYTES: u64 = 28;
 
@@ -42,18 +35,9 @@ pub struct Plan {
     pub base: u64,
     /// Objects whose grace is over: deleted first, since that makes room.
     pub delete: Vec<Doomed>,
-    /// Files of dead uploads, deleted in the same step.
-    pub stale_uploads: Vec<Doomed>,
-    /// Superseded checkpoints, deleted in the same step.
-    pub checkpoints: Vec<Doomed>,
-    /// Keys of obsolete uses, deleted in the same step.
-    pub uses: Vec<String>,
-    /// Keys of claims that have not changed since an earlier collection, deleted in the same step.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub claims: Vec<String>,
-    /// What the next collection compares claims with.
-    #[serde(skip)]
-    pub sights: Vec<(String, Bytes)>,
+    /// What no entry names, deleted in the same step.
+    #[serde(flatten)]
+    pub nameless: NamelessPlan,
     /// Versions to drop.
     pub drop: Vec<Drop>,
     /// Packs to condemn without copying anything.
@@ -97,44 +81,17 @@ pub enum PackFate {
     Small,
 }
 
-/// What a plan does not free, and until when.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Held {
-    /// Condemned objects within their grace.
-    pub by_grace: Wait,
-    /// Young objects that a writer may still need: not committed yet, or committed by a pass that has not ended.
-    pub by_age: Wait,
-    /// Unused bytes in packs that stay.
-    pub unused_bytes: u64,
-    /// Bytes of packs that stay, including unused ones.
-    pub kept_bytes: u64,
-}
-
-/// Bytes that wait.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Wait {
-    /// The number of bytes.
-    pub bytes: u64,
-    /// When the last of them may be freed.
-    pub until: Option<Timestamp>,
-}
-
-impl Wait {
-    fn add(&mut self, bytes: u64, until: Timestamp) {
-        self.bytes += bytes;
-        self.until = self.until.max(Some(until));
-    }
-}
-
 impl Plan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        *self
-            == Self {
-                base: self.base,
-                held: self.held,
-                ..Self::default()
-            }
+        self.nameless.is_empty()
+            && *self
+                == Self {
+                    base: self.base,
+                    nameless: self.nameless.clone(),
+                    held: self.held,
+                    ..Self::default()
+                }
     }
 
     /// The packs that the first entry condemns.
@@ -154,6 +111,9 @@ pub struct Uploads {
 }
 
 /// Makes a plan for `state`.
+///
+/// # Errors
+/// When the state cannot be read.
 pub fn plan(
     state: &State,
     usage: &Usage,
@@ -161,13 +121,15 @@ pub fn plan(
     uploads: &Uploads,
     options: &Options,
     now: Timestamp,
-) -> Plan {
+) -> Result<Plan> {
     let mut plan = Plan {
         base: state.number,
         drop: drop.iter().cloned().collect(),
         ..Plan::default()
     };
     delete(&mut plan, state, usage, options, now);
+    let clocks = (now, usage.by_store_clock(now));
+    plan.nameless = (usage.nameless).plan(state, options, clocks, &mut plan.held)?;
     let spared = spared(state, usage, options, now);
     let (spared_packs, rest): (Vec<_>, Vec<_>) =
         (usage.packs.iter()).partition(|pack| spared.packs.contains_key(&pack.pack));
@@ -205,22 +167,12 @@ pub fn plan(
     plan.held.unused_bytes = staying().map(|pack| pack.unused_bytes()).sum();
     plan.held.kept_bytes += staying().map(|pack| pack.bytes).sum::<u64>();
     segments(&mut plan, state, usage, &spared.segments, options);
-    plan
+    Ok(plan)
 }
 
 /// Whether the grace of what an entry condemned is over.
 pub fn is_due(condemned: &Condemned, grace_secs: u64, now: Timestamp) -> bool {
     grace_secs == 0 || after(condemned.time, grace_secs) <= now
-}
-
-/// The bytes of objects that wait for their grace, given their sizes and what condemned them.
-pub(crate) fn waiting<'c>(
-    objects: impl Iterator<Item = (u64, &'c Condemned)>,
-    grace_secs: u64,
-) -> Wait {
-    let mut wait = Wait::default();
-    objects.for_each(|(bytes, condemned)| wait.add(bytes, after(condemned.time, grace_secs)));
-    wait
 }
 
 fn delete(plan: &mut Plan, state: &State, usage: &Usage, options: &Options, now: Timestamp) {
@@ -242,64 +194,6 @@ fn delete(plan: &mut Plan, state: &State, usage: &Usage, options: &Options, now:
             doom(store::format::segment_key(object.id), object.bytes, dropped);
         }
     }
-    let mut checkpoints = usage.checkpoints.clone();
-    checkpoints.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
-    // A checkpoint that is newer than the state belongs to a process that commits right now, and supersedes none yet.
-    checkpoints.retain(|(number, _)| *number <= state.number);
-    let left = checkpoints_left(&usage.checkpoints, state);
-    plan.checkpoints = checkpoints
-        .into_iter()
-        .filter(|(number, _)| !left.contains(number) && !usage.layers.contains(number))
-        .map(|(_, doomed)| doomed)
-        .collect();
-    let now = usage.by_store_clock(now);
-    let idle = |claim: &ClaimUse| claim.idle(options.grace_secs, now).to_vec();
-    plan.claims = usage.claims.iter().flat_map(idle).collect();
-    plan.sights = usage.claims.iter().filter_map(ClaimUse::note).collect();
-    for upload in &usage.uploads {
-        let age = match usage.dead_uploads.contains(&upload.key) {
-            true => options.min_age_secs,
-            false => options.min_age_secs.max(UPLOAD_AGE_SECS_MIN),
-        };
-        if age == 0 || after(upload.modified, age) <= now {
-            plan.stale_uploads.push(Doomed {
-                key: upload.key.clone(),
-                bytes: upload.size,
-            });
-        } else {
-            let until = after(upload.modified, age);
-            plan.held.by_age.add(upload.size, until);
-        }
-    }
-}
-
-/// Keys of uses of versions that are not live, and of all uses of a version before the last.
-///
-/// # Errors
-/// When the state cannot be read.
-pub(crate) fn idle_uses(state: &State, uses: &Uses, now: Timestamp) -> Result<Vec<String>> {
-    let mut live: HashSet<VersionId> = HashSet::new();
-    if uses.iter().next().is_none() {
-        return Ok(Vec::new());
-    }
-    for found in state.refs.iter() {
-        let (name, known) = found?;
-        live.extend(
-            known
-                .versions
-                .keys()
-                .map(|number| VersionId::of(&name, *number)),
-        );
-    }
-    let mut idle: Vec<String> = uses
-        .iter()
-        .filter(|(day, version)| {
-            !live.contains(version) || uses.last(*version, now).is_some_and(|last| *day < last)
-        })
-        .map(|(day, version)| use_key(day, version))
-        .collect();
-    idle.sort_unstable();
-    Ok(idle)
 }
 
 /// Adds packs and segments that exist without any entry in the log.
@@ -454,18 +348,6 @@ impl SegmentUse {
     }
 }
 
-/// The checkpoints that stay, without those that they build on.
-pub(crate) fn checkpoints_left(there: &[(u64, Doomed)], state: &State) -> Vec<u64> {
-    let numbers = there.iter().map(|(number, _)| *number);
-    let mut numbers: Vec<u64> = numbers.filter(|number| *number <= state.number).collect();
-    numbers.sort_unstable_by(|one, other| other.cmp(one));
-    let is_before = |number: &u64| number + CHECKPOINT_EVERY <= state.number;
-    let before = numbers.iter().copied().find(is_before);
-    numbers.truncate(CHECKPOINTS_LEFT);
-    numbers.extend(before.filter(|before| !numbers.contains(before)));
-    numbers
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -534,6 +416,7 @@ mod tests {
             options,
             at(now),
         )
+        .unwrap()
     }
 
     fn packs(planned: &[PlannedPack]) -> Vec<u8> {
@@ -671,7 +554,7 @@ mod tests {
             abandoned: HashSet::from([pack_key(id(4))]),
             first: None,
         };
-        let plan = super::plan(&state, &usage, &BTreeSet::new(), &uploads, &aged, at(0));
+        let plan = super::plan(&state, &usage, &BTreeSet::new(), &uploads, &aged, at(0)).unwrap();
         assert_eq!(packs(&plan.condemn), [4]);
         // An object that appeared after the run began is never old, unless the run itself abandoned it.
         uploads.first = Some(HashSet::from([pack_key(id(3))]));
@@ -680,7 +563,7 @@ mod tests {
             ..Usage::default()
         };
         let none = BTreeSet::new();
-        let plan = super::plan(&state, &usage, &none, &uploads, &OPTIONS, at(0));
+        let plan = super::plan(&state, &usage, &none, &uploads, &OPTIONS, at(0)).unwrap();
         assert_eq!(packs(&plan.condemn), [3, 4]);
     }
 
@@ -747,7 +630,7 @@ mod tests {
         let (state, mut usage) = passes();
         usage.pack_objects = vec![object(id(9), 0)];
         usage.segment_objects.push(object(SegmentId([9; 16]), 0));
-        usage.uploads = vec![ObjectInfo {
+        usage.nameless.uploads = vec![ObjectInfo {
             key: "packs/ab/x#1".to_owned(),
             size: 7,
             modified: at(0),
@@ -760,133 +643,16 @@ mod tests {
         usage.ahead = jiff::SignedDuration::from_hours(48);
         let plan = made(&state, &usage, &aged, 49 * HOUR);
         assert_eq!(packs(&plan.condemn), [2]);
-        assert!(plan.orphan_segments.is_empty() && plan.stale_uploads.is_empty());
+        assert!(plan.orphan_segments.is_empty() && plan.nameless.stale_uploads.is_empty());
         usage.ahead = jiff::SignedDuration::ZERO;
         let plan = made(&state, &usage, &aged, 49 * HOUR);
         assert_eq!(packs(&plan.condemn), [1, 2, 3, 9]);
         assert_eq!(
-            (plan.orphan_segments.len(), plan.stale_uploads.len()),
+            (
+                plan.orphan_segments.len(),
+                plan.nameless.stale_uploads.len()
+            ),
             (1, 1)
-        );
-    }
-
-    #[test]
-    fn an_upload_in_progress_is_left_alone_for_an_hour_whatever_the_age() {
-        let upload = ObjectInfo {
-            key: "packs/ab/x#1".to_owned(),
-            size: 7,
-            modified: at(0),
-        };
-        let mut usage = Usage {
-            uploads: vec![upload],
-            ..Usage::default()
-        };
-        let state = State::default();
-        let young = made(&state, &usage, &OPTIONS, HOUR - 1);
-        assert_eq!(young.stale_uploads, []);
-        assert_eq!(young.held.by_age.until, Some(at(HOUR)));
-        assert_eq!(made(&state, &usage, &OPTIONS, HOUR).stale_uploads.len(), 1);
-        // For a dead upload, only the minimum age counts.
-        usage.dead_uploads.insert("packs/ab/x#1".to_owned());
-        let aged = Options {
-            min_age_secs: 100,
-            ..OPTIONS
-        };
-        let young = made(&state, &usage, &aged, 99);
-        assert_eq!(young.stale_uploads, []);
-        assert_eq!(young.held.by_age.until, Some(at(100)));
-        assert_eq!(made(&state, &usage, &aged, 100).stale_uploads.len(), 1);
-        // Whatever the clocks say.
-        assert_eq!(made(&state, &usage, &OPTIONS, -HOUR).stale_uploads.len(), 1);
-    }
-
-    #[test]
-    fn the_two_newest_checkpoints_stay() {
-        let doomed = |number: u64| {
-            let (key, bytes) = (number.to_string(), 10);
-            (number, Doomed { key, bytes })
-        };
-        let usage = Usage {
-            checkpoints: [64, 320, 192, 128, 256].map(doomed).into(),
-            ..Usage::default()
-        };
-        let state = State {
-            number: 300,
-            ..State::default()
-        };
-        // The checkpoint of entry 320 belongs to a process that is ahead of this state.
-        let plan = made(&state, &usage, &OPTIONS, 0);
-        assert_eq!(plan.checkpoints, [doomed(128).1, doomed(64).1]);
-        // The remaining checkpoints build on one of these.
-        let usage = Usage {
-            layers: [64].into(),
-            ..usage
-        };
-        let plan = made(&state, &usage, &OPTIONS, 0);
-        assert_eq!(plan.checkpoints, [doomed(128).1]);
-    }
-
-    /// In a bucket, checkpoints are closer together, but reports look back just as far.
-    #[test]
-    fn of_checkpoints_that_lie_close_one_some_way_before_stays() {
-        let doomed = |at: u64| {
-            let (key, bytes) = (at.to_string(), 10);
-            (8 * at, Doomed { key, bytes })
-        };
-        let there: Vec<_> = (1..=40).map(doomed).collect();
-        let state = State {
-            number: 300,
-            ..State::default()
-        };
-        assert_eq!(checkpoints_left(&there, &state), [296, 288, 232]);
-    }
-
-    #[test]
-    fn a_use_goes_when_a_later_one_stands_for_it_or_its_version_is_gone() {
-        let name: store::format::RefName = "project/a/b".parse().unwrap();
-        let version = |number| VersionId::of(&name, number);
-        let empty = store::format::Content::empty();
-        let put = store::format::Version {
-            root: store::format::Root::File {
-                content: empty,
-                executable: false,
-            },
-            sides: store::format::Sides::default(),
-            time: at(0),
-            who: store::format::Who::default(),
-            message: String::new(),
-            pinned: false,
-            expires: None,
-            origin: None,
-            private: false,
-            extra: store::format::Extra::new(),
-        };
-        let known = store::format::RefState {
-            last: 3,
-            versions: [(1, put.clone()), (2, put)].into(),
-            extra: store::format::Extra::new(),
-        };
-        let state = State {
-            refs: [(name.clone(), known)].into(),
-            ..State::default()
-        };
-        let day = |number| jiff::civil::date(1970, 1, number);
-        let uses = [
-            (day(1), version(1)),
-            (day(3), version(1)),
-            (day(9), version(1)),
-            (day(1), version(2)),
-            (day(9), version(3)),
-        ];
-        let usage = Usage {
-            uses: uses.into_iter().collect(),
-            ..Usage::default()
-        };
-        // A use on a day far in the future is not the last one, and may be removed.
-        let idle = idle_uses(&state, &usage.uses, at(5 * 24 * HOUR)).unwrap();
-        assert_eq!(
-            idle,
-            [use_key(day(1), version(1)), use_key(day(9), version(3))]
         );
     }
 

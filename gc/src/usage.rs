@@ -7,32 +7,20 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
 use rayon::prelude::*;
-use serde::Serialize;
-use store::access::Uses;
 use store::format::{
-    CHECKPOINTS_PREFIX, OBJECT_KINDS, PACKS_PREFIX, PackKind, SEGMENTS_PREFIX, SegmentPack, State,
-    parse_checkpoint_key, parse_pack_key, parse_segment_key,
+    PACKS_PREFIX, PackKind, SEGMENTS_PREFIX, SegmentPack, State, parse_pack_key, parse_segment_key,
 };
 use store::index::{OpenSegment, Position};
 use store::remote::{ObjectInfo, Prune};
 use store::{PackId, Result, SegmentId};
 
-use crate::claims::ClaimUse;
 use crate::mark::Marker;
+use crate::nameless::Nameless;
 
 /// Most packs that are listed with a single listing.
 const PACKS_OF_ONE_LISTING: u64 = 16_000;
 /// Most concurrent listings.
 const LISTINGS_AT_ONCE: usize = 16;
-
-/// An object to delete.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Doomed {
-    /// Its key.
-    pub key: String,
-    /// Its size in bytes.
-    pub bytes: u64,
-}
 
 /// How much of a pack is live.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,18 +65,8 @@ pub struct Usage {
     pub pack_objects: Vec<Listed<PackId>>,
     /// Objects below `segments`.
     pub segment_objects: Vec<Listed<SegmentId>>,
-    /// Files of unfinished uploads.
-    pub uploads: Vec<ObjectInfo>,
-    /// Keys of those uploads that nobody writes any more.
-    pub dead_uploads: HashSet<String>,
-    /// Checkpoints by number.
-    pub checkpoints: Vec<(u64, Doomed)>,
-    /// Numbers of checkpoints that the remaining ones build on.
-    pub layers: HashSet<u64>,
-    /// On which days versions were read.
-    pub uses: Uses,
-    /// Claims.
-    pub claims: Vec<ClaimUse>,
+    /// What no entry names.
+    pub nameless: Nameless,
     /// How far the clock of the plan is ahead of the clock of the store's server.
     pub ahead: SignedDuration,
     /// Bytes after which writers finish a pack.
@@ -228,25 +206,15 @@ impl Usage {
     /// # Errors
     /// When it cannot be listed.
     pub fn list(prune: &dyn Prune, state: &State) -> Result<Self> {
-        let mut uploads = Vec::new();
-        for kind in OBJECT_KINDS.iter().filter(|kind| kind.is_staged) {
-            uploads.extend(prune.stale_uploads(kind.prefix)?);
-        }
-        let checkpoint = |info: ObjectInfo| {
-            let number = parse_checkpoint_key(&info.key)?;
-            let (key, bytes) = (info.key, info.size);
-            Some((number, Doomed { key, bytes }))
-        };
-        let checkpoints = prune.list(CHECKPOINTS_PREFIX)?;
+        let mut nameless = Nameless::list(prune)?;
         let packs = state.segments.values().map(|info| u64::from(info.packs));
+        let pack_objects = pack_objects(prune, packs.sum())?;
+        let segment_objects = listed(prune.list(SEGMENTS_PREFIX)?, parse_segment_key);
+        nameless.find_dead(prune);
         Ok(Self {
-            claims: ClaimUse::read(prune)?,
-            checkpoints: checkpoints.into_iter().filter_map(checkpoint).collect(),
-            layers: HashSet::new(),
-            pack_objects: pack_objects(prune, packs.sum())?,
-            segment_objects: listed(prune.list(SEGMENTS_PREFIX)?, parse_segment_key),
-            dead_uploads: prune.abandoned(&uploads),
-            uploads,
+            pack_objects,
+            segment_objects,
+            nameless,
             ..Self::default()
         })
     }

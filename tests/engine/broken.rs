@@ -302,7 +302,7 @@ fn a_half_uploaded_segment() {
     let mut later = eager();
     later.clock = || Timestamp::now() + SignedDuration::from_hours(2);
     let report = collect(&broken.store, broken.remote.as_ref(), &later).unwrap();
-    assert_eq!(report.plan.stale_uploads.len(), 1);
+    assert_eq!(report.plan.nameless.stale_uploads.len(), 1);
     assert!(!broken.path(&upload).exists());
     broken.assert_whole();
 }

@@ -49,8 +49,23 @@ pub(crate) fn run(
 pub(crate) fn assert_idle(plan: &gc::Plan, what: &str) {
     let (mut plan, today) = (plan.clone(), access::day(Timestamp::now()));
     let is_of_today = |key: &String| parse_use_key(key).is_none_or(|(day, _)| day >= today);
-    plan.uses.retain(is_of_today);
+    plan.nameless.uses.retain(is_of_today);
     assert!(plan.is_empty(), "{what}: {plan:?}");
+}
+
+#[test]
+fn the_fields_of_a_plan_have_their_names_and_their_order() {
+    let plan = serde_json::to_string(&gc::Plan::default()).unwrap();
+    let waits = r#"{"bytes":0,"until":null}"#;
+    let held =
+        format!(r#"{{"by_grace":{waits},"by_age":{waits},"unused_bytes":0,"kept_bytes":0}}"#);
+    let nameless = r#""stale_uploads":[],"checkpoints":[],"uses":[]"#;
+    let steps =
+        r#""drop":[],"condemn":[],"drop_segments":[],"orphan_segments":[],"repack":[],"merge":[]"#;
+    assert_eq!(
+        plan,
+        format!(r#"{{"base":0,"delete":[],{nameless},{steps},"held":{held}}}"#)
+    );
 }
 
 pub(crate) fn keys(remote: &dyn Read, prefix: &str) -> Vec<String> {

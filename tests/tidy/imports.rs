@@ -46,7 +46,9 @@ const COLLECTOR: House = House {
     src: "gc/src/",
     floors: &[
         &["policy", "mark"],
-        &["request", "clock", "versions", "usage", "claims"],
+        &[
+            "request", "clock", "versions", "usage", "claims", "nameless", "held",
+        ],
         &["spared", "small", "recent_drops"],
         &["plan"],
         &["report"],

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use gc::CollectReport;
+use gc::nameless::{Doomed, NamelessRow};
 use gc::plan::{PackFate, Plan, Wait};
 use gc::policy::{Drop, Why};
 use gc::report::Over;
@@ -85,12 +86,12 @@ fn freed(out: &mut fmt::Formatter<'_>, report: &CollectReport) -> fmt::Result {
 
 /// The bytes of objects to delete at once, and those that the objects to condemn take beside what is copied from them.
 fn would_free(plan: &Plan) -> (u64, u64) {
-    let now = plan.delete.iter().chain(&plan.stale_uploads);
-    let now = now.chain(&plan.checkpoints).map(|doomed| doomed.bytes);
+    let due: u64 = plan.delete.iter().map(|doomed| doomed.bytes).sum();
+    let now = due + plan.nameless.bytes();
     let packs = plan.condemn.iter().map(|pack| pack.bytes);
     let copied = plan.repack.iter().map(|pack| pack.unused_bytes);
     let segments = plan.orphan_segments.iter().map(|(_, bytes)| *bytes);
-    (now.sum(), packs.chain(copied).chain(segments).sum())
+    (now, packs.chain(copied).chain(segments).sum())
 }
 
 fn plan(out: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
@@ -106,29 +107,16 @@ fn plan(out: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
         human::bytes(now),
         human::bytes(later)
     )?;
-    for doomed in plan
-        .delete
-        .iter()
-        .chain(&plan.stale_uploads)
-        .chain(&plan.checkpoints)
-    {
-        writeln!(
-            out,
-            "delete     {} ({})",
-            doomed.key,
-            human::bytes(doomed.bytes)
-        )?;
-    }
-    if !plan.uses.is_empty() {
-        let uses = human::counted(plan.uses.len() as u64, "use");
-        writeln!(
-            out,
-            "delete     {uses} of versions that are gone or were used since"
-        )?;
-    }
-    if !plan.claims.is_empty() {
-        let objects = human::counted(plan.claims.len() as u64, "object");
-        writeln!(out, "delete     {objects} of claims that nobody works on")?;
+    each(out, &plan.delete)?;
+    for row in plan.nameless.rows() {
+        match row {
+            NamelessRow::Each { objects, .. } => each(out, objects)?,
+            NamelessRow::Number { one, which, keys } if !keys.is_empty() => {
+                let number = human::counted(keys.len() as u64, one);
+                writeln!(out, "delete     {number} {which}")?;
+            }
+            NamelessRow::Number { .. } => {}
+        }
     }
     for drop in &plan.drop {
         writeln!(out, "drop       {}", dropped(drop))?;
@@ -157,6 +145,13 @@ fn plan(out: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
         writeln!(out, "merge      segment {segment}")?;
     }
     Ok(())
+}
+
+fn each(out: &mut fmt::Formatter<'_>, doomed: &[Doomed]) -> fmt::Result {
+    doomed.iter().try_for_each(|doomed| {
+        let bytes = human::bytes(doomed.bytes);
+        writeln!(out, "delete     {} ({bytes})", doomed.key)
+    })
 }
 
 /// A version that is dropped, and why.

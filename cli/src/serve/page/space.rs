@@ -1,6 +1,7 @@
 //! The use of space: by namespace and over time, what a collector would free, and why the rest stays.
 
 use gc::CollectReport;
+use gc::nameless::NamelessRow;
 use gc::plan::{PackFate, Wait};
 use maud::{Markup, html};
 
@@ -173,7 +174,6 @@ fn of_store(report: &CollectReport) -> Markup {
 
 fn takes(report: &CollectReport) -> Vec<Row> {
     let plan = &report.plan;
-    let doomed = |all: &[gc::usage::Doomed]| all.iter().map(|one| one.bytes).sum();
     let packs = |fates: &[PackFate]| {
         let packs = plan.condemn.iter().chain(&plan.repack);
         let packs = packs.filter(|pack| fates.contains(&pack.why));
@@ -184,19 +184,17 @@ fn takes(report: &CollectReport) -> Vec<Row> {
         bytes,
         wait: None,
     };
-    vec![
-        row(
-            "condemned before, and their grace is over: deleted at once",
-            doomed(&plan.delete),
-        ),
-        row(
-            "left behind by uploads that died",
-            doomed(&plan.stale_uploads),
-        ),
-        row(
-            "checkpoints that newer ones stand for",
-            doomed(&plan.checkpoints),
-        ),
+    let mut rows = vec![row(
+        "condemned before, and their grace is over: deleted at once",
+        plan.delete.iter().map(|doomed| doomed.bytes).sum(),
+    )];
+    rows.extend(
+        (plan.nameless.rows().iter()).filter_map(|nameless| match nameless {
+            NamelessRow::Each { what, .. } => Some(row(*what, nameless.bytes())),
+            NamelessRow::Number { .. } => None,
+        }),
+    );
+    rows.extend([
         row(
             "packs in which nothing lives: condemned, and deleted after the grace",
             packs(&[PackFate::Dead]),
@@ -206,7 +204,8 @@ fn takes(report: &CollectReport) -> Vec<Row> {
             "unused parts of packs, whose rest is copied first",
             packs(&[PackFate::Sparse, PackFate::Small]),
         ),
-    ]
+    ]);
+    rows
 }
 
 fn holds(report: &CollectReport) -> Vec<Row> {
