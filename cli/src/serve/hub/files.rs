@@ -427,9 +427,20 @@ fn is_whole(files: &Files, module: &str) -> bool {
 /// Cached revisions, the most recently used last.
 #[derive(Default)]
 pub(crate) struct Shelf {
-    kept: Mutex<Vec<(FilesOf, Arc<Files>)>>,
+    kept: Mutex<Vec<(Key, Arc<Files>)>>,
     /// Those that are being read: a large one takes much memory, so it is read once for all who want it.
-    reading: Mutex<HashMap<FilesOf, Arc<Mutex<()>>>>,
+    reading: Mutex<HashMap<Key, Arc<Mutex<()>>>>,
+}
+
+/// What the files of a commit depend on. A single file has the name of its ref, and other refs may have the same bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key(FilesOf, Option<String>);
+
+impl Key {
+    fn of(commit: &Commit, name: &str) -> Self {
+        let name = commit.files.is_file().then(|| name.to_owned());
+        Self(commit.files, name)
+    }
 }
 
 impl Shelf {
@@ -440,24 +451,25 @@ impl Shelf {
         commit: &Commit,
         name: &str,
     ) -> Result<Arc<Files>> {
-        if let Some(files) = self.known(commit) {
+        let key = Key::of(commit, name);
+        if let Some(files) = self.find(&key) {
             return Ok(files);
         }
         let reading = || self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let turn = Arc::clone(reading().entry(commit.files).or_default());
+        let turn = Arc::clone(reading().entry(key.clone()).or_default());
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(files) = self.known(commit) {
+        if let Some(files) = self.find(&key) {
             return Ok(files);
         }
         let files = Files::of(reader, commit, name).map(Arc::new);
         if let Ok(files) = &files {
-            self.keep(commit.files, files);
+            self.keep(key.clone(), files);
         }
-        reading().remove(&commit.files);
+        reading().remove(&key);
         files
     }
 
-    fn keep(&self, key: FilesOf, files: &Arc<Files>) {
+    fn keep(&self, key: Key, files: &Arc<Files>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push((key, Arc::clone(files)));
         let mut entries: usize = kept.iter().map(|(_, files)| files.entries.len()).sum();
@@ -467,9 +479,13 @@ impl Shelf {
     }
 
     /// The files of a commit, if they are in memory.
-    pub(crate) fn known(&self, commit: &Commit) -> Option<Arc<Files>> {
+    pub(crate) fn known(&self, commit: &Commit, name: &str) -> Option<Arc<Files>> {
+        self.find(&Key::of(commit, name))
+    }
+
+    fn find(&self, wanted: &Key) -> Option<Arc<Files>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = kept.iter().position(|(key, _)| *key == commit.files)?;
+        let at = kept.iter().position(|(key, _)| key == wanted)?;
         let hit = kept.remove(at);
         let files = Arc::clone(&hit.1);
         kept.push(hit);

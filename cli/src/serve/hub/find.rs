@@ -256,7 +256,7 @@ impl Inner {
     /// The revision, if all of it is in memory.
     fn known_revision(&self, sight: &Sight, named: &Named, rev: &str) -> Option<Revision> {
         let (repo, commit) = self.repos.known(sight, named, rev)?;
-        let files = self.shelf.known(&commit)?;
+        let files = self.shelf.known(&commit, repo.name.path())?;
         Some(Revision {
             sight: Arc::clone(sight),
             repo,
