@@ -56,7 +56,14 @@ pub(crate) struct Plan {
     /// Whether a token may have files is answered with this status.
     pub(crate) check_status: Option<u16>,
     /// Listings have no last page.
-    pub(crate) is_endless: bool,
+    pub(crate) endless: Option<Endless>,
+}
+
+/// How a listing goes on for ever: with the same page, or with ever new ones of the same files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Endless {
+    Same,
+    Counted,
 }
 
 /// One request.
@@ -309,11 +316,13 @@ impl State {
                     false => json!({"type": "file", "path": path, "oid": git_name(bytes), "size": bytes.len()}),
                 });
                 let reply = Reply::json(&files.collect());
-                let next = format!("<http://{}{}>; rel=\"next\"", asked.host, asked.path);
-                if self.plan.is_endless {
-                    reply.with("Link", next)
-                } else {
-                    reply
+                let place = format!("http://{}{}", asked.host, asked.path);
+                match self.plan.endless {
+                    None => reply,
+                    Some(Endless::Same) => reply.with("Link", format!("<{place}>; rel=\"next\"")),
+                    Some(Endless::Counted) => {
+                        reply.with("Link", format!("<{place}&again>; rel=\"next\""))
+                    }
                 }
             }
             _ => Reply::of(404),

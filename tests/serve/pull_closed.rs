@@ -255,8 +255,40 @@ fn no_repo_is_made_that_would_hide_one_of_the_upstream() {
     assert_eq!(with_token(&server, file, "hf_allowed").body, SMALL);
     // Other names are free; for those of the namespace itself nobody is asked.
     assert_eq!(create("new", "org").status, 200);
-    origin.plan(|plan| plan.status = Some((503, "")));
-    assert_eq!(create("own", "demo").status, 200);
-    assert_eq!(create("other", "org").failure(), (503, None));
+    for (number, status) in [503, 403, 404, 401].into_iter().enumerate() {
+        // What no Hub says of a repo may come from a proxy.
+        origin.plan(|plan| plan.status = Some((status, "")));
+        assert_eq!(create(&format!("own-{number}"), "demo").status, 200);
+        assert_eq!(create("other", "org").failure(), (503, None), "{status}");
+    }
     assert_eq!(create("new", "org").status, 409);
+    let server = start(&env, &origin, &["--offline"]);
+    let create = |name: &str, owner: &str| {
+        let body = json!({"name": name, "organization": owner, "private": true});
+        Client::new(&server).post("/project/demo/api/repos/create", body.to_string())
+    };
+    assert_eq!(create("other", "org").failure(), (503, None));
+    assert_eq!(create("offline", "demo").status, 200);
+}
+
+#[test]
+fn of_many_who_make_a_repo_one_does() {
+    let env = environment!();
+    env.ok(["init"]);
+    let server = Server::start(&env, &[]);
+    let create = || Client::new(&server).create().status;
+    let made: Vec<u16> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..8).map(|_| scope.spawn(create)).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert_eq!(
+        made.iter().filter(|status| **status == 200).count(),
+        1,
+        "{made:?}"
+    );
+    assert_eq!(
+        made.iter().filter(|status| **status == 409).count(),
+        7,
+        "{made:?}"
+    );
 }

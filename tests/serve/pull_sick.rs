@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use support::environment;
 
-use crate::origin::Origin;
+use crate::origin::{Endless, Origin};
 use crate::server::Server;
 
 /// More files than the server fetches at once; their clients have left.
@@ -41,16 +41,22 @@ fn files_whose_upstream_is_silent_do_not_keep_others_waiting() {
 }
 
 #[test]
-fn a_listing_that_leads_back_to_itself_is_no_listing() {
+fn a_listing_without_an_end_is_no_listing() {
     let env = environment!();
     env.ok(["init"]);
     let origin = Origin::start();
     origin.add("org/m", &[("x.bin", b"bytes")]);
-    origin.plan(|plan| plan.is_endless = true);
     let server = Server::start(&env, &["--upstream", &origin.url()]);
-    let answer = server.get("/project/demo/api/models/org/m");
-    assert_eq!(answer.failure(), (503, None));
-    assert_eq!(origin.asked("/tree/").len(), 1);
+    for (number, (endless, pages)) in [(Endless::Same, 1), (Endless::Counted, 101)]
+        .into_iter()
+        .enumerate()
+    {
+        origin.plan(|plan| plan.endless = Some(endless));
+        let before = origin.asked("/tree/").len();
+        let answer = server.get(&format!("/project/demo{number}/api/models/org/m"));
+        assert_eq!(answer.failure(), (503, None));
+        assert_eq!(origin.asked("/tree/").len() - before, pages);
+    }
     assert_eq!(server.stop(), Some(0));
     let log = std::fs::read_to_string(env.path("log")).unwrap();
     assert!(log.contains("its listing has no end"), "{log}");

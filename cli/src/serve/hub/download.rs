@@ -19,6 +19,7 @@ use crate::serve::hub::pull::{self, Place, Pull};
 use crate::serve::hub::route::{Id, Named, Type};
 use crate::serve::hub::{Hub, Request};
 use crate::serve::range::{Wanted, content_range, outside};
+use crate::serve::source::block;
 use crate::serve::spool::Following;
 use crate::serve::text;
 
@@ -59,7 +60,7 @@ impl Hub {
         if value(IF_NONE_MATCH).is_some_and(|known| matches(known, etag.value())) {
             return Ok(answer(StatusCode::NOT_MODIFIED));
         }
-        if request.is_head() && rev != revision.commit.hex {
+        if request.is_head() && rev != revision.commit.hex && self.leads_here(&revision).await? {
             let moved = answer(StatusCode::TEMPORARY_REDIRECT);
             return Ok(moved.with(LOCATION, fixed(request, &revision, path)));
         }
@@ -96,6 +97,16 @@ impl Hub {
             false => self.bytes(request, &revision, entry, range).await?,
         };
         Ok(answer)
+    }
+
+    /// Whether the commit means the same files as the revision. In a saved cache, `vN` may have files of a commit that the
+    /// newest version with this commit lacks.
+    async fn leads_here(&self, revision: &Revision) -> Outcome<bool> {
+        let (sight, repo) = (Arc::clone(&revision.sight), revision.repo.clone());
+        let (inner, commit) = (Arc::clone(&self.inner), &revision.commit);
+        let (hex, files) = (commit.hex.clone(), commit.files);
+        let found = block(move || inner.repos.commit(&sight, &repo, &hex)).await?;
+        Ok(found.is_some_and(|found| found.files == files))
     }
 
     /// The bytes of a file, from the store or from the upstream.

@@ -1,7 +1,6 @@
 //! Requests that read repos: their heads, lists of their files, branches, and history.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use hyper::StatusCode;
 use hyper::header::LINK;
@@ -14,6 +13,7 @@ use crate::serve::hub::files::{Entry, Etag, What};
 use crate::serve::hub::find::{LIST_TIME, Revision};
 use crate::serve::hub::repos::Commit;
 use crate::serve::hub::route::{Id, Type};
+use crate::serve::hub::siblings::Siblings;
 use crate::serve::hub::{Hub, Request};
 use crate::serve::patience::{ANSWER_TIME, within};
 use crate::serve::source::block;
@@ -22,10 +22,6 @@ use crate::serve::{Asked, text};
 
 /// Entries per page of a listing: without and with their last commit.
 const PAGE_ENTRIES: (usize, usize) = (1000, 50);
-/// How many entries of a long list are written at a time.
-const PART_ENTRIES: usize = 1000;
-/// A list of more parts is long: few of them are written at once.
-const LONG_PARTS: usize = 10;
 /// Maximum bytes of a body that names paths.
 const PATHS_BYTES_MAX: usize = 4 << 20;
 /// Maximum number of repos and of commits in one answer.
@@ -67,47 +63,8 @@ impl Hub {
         if let Some(info) = info.as_object_mut() {
             info.insert("sha".to_owned(), json!(revision.commit.hex));
         }
-        let siblings = self.siblings(&revision, with_hashes).await?;
-        let mut text = info.to_string();
-        text.truncate(text.len() - 1);
-        text = format!("{text},\"siblings\":[{siblings}]}}");
-        Ok(Answer::json_text(StatusCode::OK, text))
-    }
-
-    /// The JSON of all files of a revision. It is written part by part: there may be a million.
-    async fn siblings(&self, revision: &Revision, with_hashes: bool) -> Outcome<String> {
-        let parts = || revision.files.entries().chunks(PART_ENTRIES);
-        let began = Instant::now();
-        let etags = async |files: &[Entry]| match with_hashes {
-            false => Ok(vec![None; files.len()]),
-            true => {
-                let time = LIST_TIME.saturating_sub(began.elapsed());
-                self.etags(&revision.sight, files.to_vec(), time).await
-            }
-        };
-        let mut turn = None;
-        if parts().len() > LONG_PARTS {
-            // Hashes may take minutes; nobody waits for a turn meanwhile.
-            for part in parts() {
-                etags(part).await?;
-            }
-            // The semaphore is never closed.
-            turn = self.lists.acquire().await.ok();
-        }
-        let mut text = String::new();
-        for part in parts() {
-            let files = part.iter().filter(|entry| entry.size().is_some());
-            let files: Vec<Entry> = files.cloned().collect();
-            let etags = etags(&files).await?;
-            for told in files.iter().zip(etags).map(sibling) {
-                if !text.is_empty() {
-                    text.push(',');
-                }
-                text += &told.to_string();
-            }
-        }
-        drop(turn);
-        Ok(text)
+        let siblings = Siblings::new(self, &revision, with_hashes);
+        siblings.answer(info.to_string()).await
     }
 
     /// `GET /api/models/ID/tree/REV/PATH`: lists a directory.
@@ -323,19 +280,6 @@ fn head_of(kind: Type, id: &str, changed: Timestamp) -> Value {
         head.insert("modelId".to_owned(), json!(id));
     }
     head
-}
-
-fn sibling((file, etag): (&Entry, Option<Etag>)) -> Value {
-    let mut told = json!({"rfilename": file.path});
-    if let (Some(told), Some(size), Some(etag)) = (told.as_object_mut(), file.size(), etag) {
-        told.insert("size".to_owned(), json!(size));
-        told.insert("blobId".to_owned(), json!(etag.oid));
-        if let Some(sha256) = &etag.sha256 {
-            let lfs = json!({"sha256": sha256, "size": size, "pointerSize": etag.pointer_bytes});
-            told.insert("lfs".to_owned(), lfs);
-        }
-    }
-    told
 }
 
 /// An entry of a listing, with its last commit if requested.

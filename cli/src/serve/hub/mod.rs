@@ -21,6 +21,7 @@ pub(crate) mod pull;
 mod repos;
 mod route;
 mod saved;
+mod siblings;
 mod stream;
 mod uploads;
 mod used;
@@ -39,6 +40,7 @@ use tokio::sync::Semaphore;
 use crate::serve::answer::Answer;
 use crate::serve::patience::{ANSWER_TIME, within};
 use crate::serve::source::{Source, block};
+use crate::serve::spool::Rooms;
 use crate::serve::tokens::{self, Caller, Role, Tokens};
 use crate::serve::{Asked, Door, Shared, numbers, person, text};
 use crate::ui::failure::one_line;
@@ -53,8 +55,6 @@ use writers::Writers;
 
 /// Number of files to hash at once.
 const HASHERS: usize = 4;
-/// Number of long lists of files to write at once.
-const LISTS: usize = 2;
 /// How long a health check may take, and the minimum time between two reads of the store.
 const HEALTH_TIME: Duration = Duration::from_secs(5);
 const HEALTH_PAUSE: Duration = Duration::from_millis(500);
@@ -77,8 +77,8 @@ pub(crate) struct Hub {
     root: Option<Namespace>,
     inner: Arc<Inner>,
     hashers: Arc<Semaphore>,
-    /// Who may write a long list of files, which takes much memory.
-    lists: Semaphore,
+    /// The room for long lists on disk.
+    rooms: Rooms,
     writers: Writers,
     tokens: Arc<Tokens>,
     /// Access to an upstream, if there is one.
@@ -135,7 +135,7 @@ impl Hub {
             root,
             inner,
             hashers: Arc::new(Semaphore::new(HASHERS)),
-            lists: Semaphore::new(LISTS),
+            rooms: Rooms::default(),
             writers: Writers::new(writers),
             tokens,
             pull: pull.transpose()?.map(Arc::new),

@@ -96,7 +96,8 @@ impl Hub {
             };
             match store::edit(source.store(), &edited, |_| Ok(())) {
                 Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
-                made => made.map(|_| true),
+                // Somebody else made the same one just now.
+                made => made.map(|(report, ())| !report.unchanged),
             }
         });
         match is_new.await? {

@@ -9,10 +9,11 @@ use hyper::header::CONTENT_RANGE;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use crate::serve::hub::hashes::git_hash;
 use crate::serve::hub::pull::Wanted;
+use crate::serve::hub::pull::places::Place;
 use crate::serve::hub::pull::upstream::{Failure, Upstream};
 use crate::serve::numbers::Numbers;
 use crate::serve::spool::Spool;
@@ -22,58 +23,13 @@ use crate::serve::text::hex;
 const PARTS_WAITING_MAX: usize = 16;
 /// Attempts in a row without any bytes, and the first pause between them.
 const TRIES_MAX: u32 = 5;
-/// As many of them does one count in which the upstream sent nothing until the time was over.
+/// As many of them does one count in which the upstream sent nothing, or little, until the time was over.
 const STALL_TRIES: u32 = 3;
+/// After so many bytes, earlier attempts are forgotten.
+const PROGRESS_BYTES: u64 = 1 << 20;
 /// Attempts before the first byte: clients retry by themselves.
 const FIRST_TRIES_MAX: u32 = 1;
 const PAUSE: Duration = Duration::from_millis(200);
-/// After how long without a byte a file gives its place to another one.
-const QUIET: Duration = Duration::from_secs(2);
-
-/// Who may fetch at the same time: some that get bytes, and those whose upstream is silent.
-pub(super) struct Places {
-    pub(super) busy: Semaphore,
-    quiet: Semaphore,
-}
-
-impl Places {
-    pub(super) fn new(busy: usize, quiet: usize) -> Self {
-        Self {
-            busy: Semaphore::new(busy),
-            quiet: Semaphore::new(quiet),
-        }
-    }
-
-    /// A place among the silent ones.
-    fn quiet(&self) -> Option<SemaphorePermit<'_>> {
-        self.quiet.try_acquire().ok()
-    }
-}
-
-/// The place of one file.
-pub(super) struct Place<'p> {
-    places: &'p Places,
-    held: Option<SemaphorePermit<'p>>,
-}
-
-impl<'p> Place<'p> {
-    pub(super) fn new(places: &'p Places, held: Option<SemaphorePermit<'p>>) -> Self {
-        Self { places, held }
-    }
-
-    /// Waits for the upstream. If it is silent for a moment, the place is given to another file.
-    async fn patiently<T>(&mut self, work: impl Future<Output = T>) -> T {
-        let mut work = std::pin::pin!(work);
-        if let Ok(done) = tokio::time::timeout(QUIET, &mut work).await {
-            return done;
-        }
-        if let Some(quiet) = self.places.quiet() {
-            self.held = Some(quiet);
-        }
-        work.await
-    }
-}
-
 /// Computes the kind of hash that the upstream named.
 enum Hasher {
     Git(Sha1),
@@ -181,13 +137,12 @@ impl Receiving<'_> {
                 Ok(()) => Failure::Away(format!("it ends after {} bytes", self.at)),
                 Err(failure) => failure,
             };
-            if self.at > before {
+            let is_stalled = failure == Failure::Stalled;
+            let needed = if is_stalled { PROGRESS_BYTES } else { 1 };
+            if self.at - before >= needed {
                 tries = 0;
             }
-            tries += match failure {
-                Failure::Stalled => STALL_TRIES,
-                _ => 1,
-            };
+            tries += if is_stalled { STALL_TRIES } else { 1 };
             let tries_max = if self.at > 0 {
                 TRIES_MAX
             } else {
@@ -222,8 +177,12 @@ impl Receiving<'_> {
             if part.is_empty() {
                 continue;
             }
-            self.numbers.pulled_bytes.add(part.len() as u64);
-            self.at += part.len() as u64;
+            let bytes = part.len() as u64;
+            self.numbers.pulled_bytes.add(bytes);
+            self.at += bytes;
+            if !self.place.came(bytes) {
+                return Err(Failure::Stalled);
+            }
             if self.at > wanted.size {
                 return Err(Failure::Wrong(format!(
                     "the upstream sends more than the {} bytes that it announced",

@@ -180,8 +180,12 @@ impl Pull {
         if known.is_own || known.open.is_some() || known.gated.is_some() {
             return Ok(!known.is_own);
         }
-        if self.is_offline || named.is_of_namespace() {
+        if named.is_of_namespace() {
             return Ok(false);
+        }
+        if self.is_offline {
+            let why = "the upstream is not asked whether it has a repo of this name: take the namespace's own name as owner";
+            return Err(Fault::away(why));
         }
         // With the server's own token too: others may see with it what this caller may not.
         let all = Who {
@@ -191,8 +195,14 @@ impl Pull {
         match self.ask(named, &all, MAIN).await {
             Ok(_) => Ok(true),
             Err(failure) if failure.is_of_repo() => Ok(true),
-            Err(failure) if failure.is_of_token() => Ok(false),
-            Err(failure) => Err(failure.fault()),
+            Err(failure) if failure.is_no_repo() => Ok(false),
+            Err(failure) if failure.is_silence() => Err(failure.fault()),
+            // What a proxy says, and not a Hub.
+            Err(failure) => {
+                let told =
+                    "the upstream does not say whether it has a repo of this name: ask again later";
+                Err(Fault::later(told).because(failure.why()))
+            }
         }
     }
 

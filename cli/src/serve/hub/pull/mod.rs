@@ -1,7 +1,7 @@
 //! Pull-through: fetches from an upstream Hub what a namespace lacks, once for all clients, and stores it.
 //!
 //! `heads` finds the commit of a branch, `listing` the files in it; both are stored before anything is answered from
-//! them. `turn`, `flight` and `fetch` fetch files, `keep` stores them. `access` decides who may see repos that are not
+//! them. `places`, `turn`, `flight` and `fetch` fetch files, `keep` stores them. `access` decides who may see repos that are not
 //! public. Only `upstream` talks to the upstream. DESIGN, pull-through, has the reasons.
 
 mod access;
@@ -9,6 +9,7 @@ mod fetch;
 mod flight;
 mod heads;
 mod keep;
+mod places;
 mod turn;
 mod upstream;
 
@@ -31,18 +32,15 @@ use crate::serve::spool::{Rooms, Spool};
 use crate::ui::failure::one_line;
 use access::Access;
 pub(super) use access::Who;
-use fetch::Places;
 use flight::{Flight, Flights, Key, Stage};
 use heads::Heads;
 pub(super) use heads::dir_of;
 use keep::{Keeper, Pending};
+use places::{Busy, Places};
 use turn::{LOOK_PAUSES, Turn, Wait};
 pub(crate) use upstream::check_url;
 use upstream::{Failure, Upstream};
 
-/// Maximum number of files to fetch at once, and of others for which the upstream sends nothing.
-const FETCHES_MAX: usize = 32;
-const QUIET_MAX: usize = 256;
 /// How long a request waits for the upstream. Clients treat a slower answer as a failure.
 const ANSWER_TIME: Duration = Duration::from_secs(8);
 /// How long a server waits for another one that fetches a file. Hub clients retry five times, for about a minute in
@@ -140,7 +138,7 @@ impl Pull {
             inner,
             heads: Heads::default(),
             flights: Flights::default(),
-            places: Places::new(FETCHES_MAX, QUIET_MAX),
+            places: Places::new(),
             keeper: Keeper::new(),
             rooms: Rooms::default(),
             wrong: Mutex::default(),
@@ -211,9 +209,9 @@ impl Pull {
                 place
             }
             // Without a claim, the file is fetched anyway.
-            Err(_) => self.places.busy.acquire().await.ok(),
+            Err(_) => self.places.enter(&wanted.named).await,
         };
-        let place = fetch::Place::new(&self.places, held);
+        let place = places::Place::new(&self.places, held);
         let dir = self.source.cache_dir().map(|dir| dir.join("hub-arriving"));
         let (size, rooms) = (wanted.size, self.rooms.clone());
         let spool = match block(move || Spool::new(dir.as_deref(), size, &rooms)).await {
@@ -269,7 +267,7 @@ impl Pull {
     }
 
     /// Waits until this server is to fetch the file, or another server has stored it.
-    async fn turn(&self, key: &Key, wanted: &Wanted) -> Result<Turn<'_>> {
+    async fn turn<'p>(&'p self, key: &Key, wanted: &Wanted) -> Result<Turn<Busy<'p>>> {
         let (namespace, name) = (key.0.namespace(), &key.1);
         let about = format!("{namespace} {} {name}", wanted.named.id.as_str());
         let claims = Claims::new(self.source.store(), &about, PATIENCE)?;
@@ -279,8 +277,8 @@ impl Pull {
             most: WAIT_MOST,
             pauses: LOOK_PAUSES,
         };
-        wait.turn(claims, &self.places.busy, || self.is_stored(wanted))
-            .await
+        let enter = || self.places.enter(&wanted.named);
+        wait.turn(claims, enter, || self.is_stored(wanted)).await
     }
 
     async fn is_stored(&self, wanted: &Wanted) -> Result<bool> {

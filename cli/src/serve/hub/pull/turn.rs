@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use store::claims::{Claim, Claims, Look};
 use store::{Ended, Error, Result};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::serve::source::block;
 
@@ -16,9 +15,9 @@ pub(super) const LOOK_PAUSES: (Duration, Duration) =
 const PAUSE_PART: u32 = 20;
 
 /// The result of a wait.
-pub(super) enum Turn<'p> {
+pub(super) enum Turn<P> {
     /// This server is to fetch the file, and has one of the places.
-    Claimed(Box<Claim>, Option<SemaphorePermit<'p>>),
+    Claimed(Box<Claim>, P),
     Stored,
 }
 
@@ -34,22 +33,21 @@ pub(super) struct Wait<C> {
 }
 
 impl<C: Fn() -> Duration> Wait<C> {
-    /// Waits until the file is stored, or no other server fetches it. Holds one of `places` while it checks or fetches,
-    /// not while it pauses.
+    /// Waits until the file is stored, or no other server fetches it. Holds a place, which `enter` gives, while it checks
+    /// or fetches, not while it pauses.
     ///
     /// # Errors
     /// If the store does not answer, or the other server takes too long. The caller then fetches the file anyway.
-    pub(super) async fn turn<'p, S: Future<Output = Result<bool>>>(
+    pub(super) async fn turn<P, E: Future<Output = P>, S: Future<Output = Result<bool>>>(
         &self,
         mut claims: Claims,
-        places: &'p Semaphore,
+        enter: impl Fn() -> E,
         is_stored: impl Fn() -> S,
-    ) -> Result<Turn<'p>> {
+    ) -> Result<Turn<P>> {
         let began = (self.clock)();
         let mut answered = None;
         loop {
-            // The semaphore is never closed.
-            let place = places.acquire().await.ok();
+            let place = enter().await;
             let now = (self.clock)();
             let looked = block(move || {
                 let look = claims.look(now);
@@ -58,7 +56,8 @@ impl<C: Fn() -> Duration> Wait<C> {
             let look;
             (claims, look) = looked.await?;
             match self.judge(look, &is_stored).await {
-                Ok(Some(claim)) => return Ok(claim.with(place)),
+                Ok(Some(Turn::Claimed(claim, ()))) => return Ok(Turn::Claimed(claim, place)),
+                Ok(Some(Turn::Stored)) => return Ok(Turn::Stored),
                 Ok(None) => answered = Some(now),
                 // One failed check is no reason to fetch a file that another server fetches.
                 Err(error) if answered.is_none_or(|at| now - at >= self.patience) => {
@@ -79,7 +78,7 @@ impl<C: Fn() -> Duration> Wait<C> {
         &self,
         look: Result<Look>,
         is_stored: impl Fn() -> S,
-    ) -> Result<Option<Turn<'static>>> {
+    ) -> Result<Option<Turn<()>>> {
         let look = look?;
         let is_first = matches!(&look, Look::Mine(claim) if claim.is_first());
         // Also after taking over a claim: the file may have been stored meanwhile.
@@ -91,18 +90,9 @@ impl<C: Fn() -> Duration> Wait<C> {
             return Ok(Some(Turn::Stored));
         }
         Ok(match look {
-            Look::Mine(claim) => Some(Turn::Claimed(Box::new(claim), None)),
+            Look::Mine(claim) => Some(Turn::Claimed(Box::new(claim), ())),
             Look::Held { .. } | Look::Failed { .. } => None,
         })
-    }
-}
-
-impl<'p> Turn<'p> {
-    fn with(self, place: Option<SemaphorePermit<'p>>) -> Self {
-        match self {
-            Self::Claimed(claim, _) => Self::Claimed(claim, place),
-            Self::Stored => Self::Stored,
-        }
     }
 }
 
@@ -113,6 +103,7 @@ pub(super) mod tests {
 
     use store::remote::Objects;
     use store::{Host, Store, Who};
+    use tokio::sync::Semaphore;
 
     use super::*;
 
@@ -168,11 +159,11 @@ pub(super) mod tests {
             .build();
         let turn = runtime
             .unwrap()
-            .block_on(wait.turn(claims(), &places, is_stored));
+            .block_on(wait.turn(claims(), || places.acquire(), is_stored));
         let how = match turn {
             Ok(Turn::Stored) => "stored",
             Ok(Turn::Claimed(_, place)) => {
-                assert!(place.is_some() && places.available_permits() == 0);
+                assert!(place.is_ok() && places.available_permits() == 0);
                 "claimed"
             }
             Err(_) => "given up",

@@ -28,6 +28,8 @@ const API_TIME: Duration = Duration::from_secs(30);
 const API_BYTES_MAX: usize = 64 << 20;
 /// Maximum pages of a listing, more than any server needs: one that sends 50 files a page is the smallest known.
 const PAGES_MAX: usize = FILES_MAX / 50;
+/// Maximum pages in a row without a new file.
+const IDLE_PAGES_MAX: u32 = 100;
 /// Maximum number of redirects in a row.
 const REDIRECTS_MAX: u32 = 10;
 const ERROR_CODE: &str = "x-error-code";
@@ -53,7 +55,7 @@ pub(super) enum Failure {
     NotAsked,
     /// The upstream does not answer.
     Away(String),
-    /// It stopped sending within a file.
+    /// It stopped sending within a file, or sends next to nothing.
     Stalled,
     /// Its answer is invalid.
     Strange(String),
@@ -162,13 +164,15 @@ impl Upstream {
         let strange = |error: Error| Failure::Strange(format!("its listing: {error}"));
         let mut listing = Listing::default();
         let mut url = format!("{}/tree/{commit}?recursive=true", self.api(named));
-        let mut asked = HashSet::new();
+        let (mut asked, mut files, mut idle) = (HashSet::new(), 0, 0);
         loop {
             let (page, next) = self.body(&url, token).await?;
             listing.add_page(&page).map_err(strange)?;
             let Some(next) = next else { break };
             asked.insert(std::mem::replace(&mut url, next));
-            if asked.len() >= PAGES_MAX || asked.contains(&url) {
+            let is_more = listing.files().len() > files;
+            (files, idle) = (listing.files().len(), if is_more { 0 } else { idle + 1 });
+            if asked.len() >= PAGES_MAX || asked.contains(&url) || idle >= IDLE_PAGES_MAX {
                 return Err(Failure::Strange("its listing has no end".to_owned()));
             }
         }
@@ -381,6 +385,17 @@ impl Failure {
         matches!(self, Self::Refused { code: Some(code), .. } if of_repo.contains(code))
     }
 
+    /// Whether the upstream knows no such repo, or shows it to none of those who asked.
+    pub(super) fn is_no_repo(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused {
+                code: Some("RepoNotFound"),
+                ..
+            }
+        )
+    }
+
     /// Whether the upstream gave no verdict, so that known data may be used.
     pub(super) fn is_silence(&self) -> bool {
         match self {
@@ -398,7 +413,9 @@ impl Failure {
             Self::Away(why) | Self::Strange(why) => format!("the upstream: {why}"),
             Self::Stalled => {
                 let secs = PART_TIME.as_secs();
-                format!("the upstream: it sent nothing for {secs} seconds within a file")
+                format!(
+                    "the upstream: it sent nothing, or next to nothing, for {secs} seconds or more within a file"
+                )
             }
             Self::Wrong(why) | Self::Full(why) | Self::Own(why) => why.clone(),
         }
