@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::serve::answer::Answer;
 use crate::serve::body::Content;
 use crate::serve::hub::Hub;
-use crate::serve::hub::fault::Outcome;
+use crate::serve::hub::fault::{Fault, Outcome};
 use crate::serve::hub::files::{Entry, Etag};
 use crate::serve::hub::find::{LIST_TIME, Revision};
 use crate::serve::source::block;
@@ -82,6 +82,9 @@ impl<'h> Siblings<'h> {
             let end = at + bytes.len() as u64;
             block(move || onto.write(at, bytes.as_bytes())).await?;
             at = end;
+        }
+        if at != spool.size() {
+            return Err(Fault::later("the list has changed meanwhile: ask again"));
         }
         spool.is_right();
         let following = Following::open(source, spool, 0..at).await?;
