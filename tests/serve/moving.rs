@@ -58,7 +58,7 @@ fn a_client_is_led_by_a_path_that_a_proxy_understands() {
     assert_eq!(head.failure(), (404, Some("EntryNotFound")));
 }
 
-/// A client of the cache deletes what it does not need, and the commit is the same.
+/// A client of the cache deletes what it does not need, and the commit is the same. Clients ask by the commit in the end.
 #[test]
 fn a_version_of_a_saved_repo_keeps_the_files_that_a_later_one_lacks() {
     let env = environment!();
@@ -74,11 +74,22 @@ fn a_version_of_a_saved_repo_keeps_the_files_that_a_later_one_lacks() {
         ("v1", 200),
         ("v2", 404),
         ("main", 404),
-        (&cache.commit, 404),
+        (&cache.commit, 200),
     ] {
         assert_eq!(server.head(&of(rev)).status, status, "{rev}");
         assert_eq!(server.get(&of(rev)).status, status, "{rev}");
     }
+    let files = |rev: &str| {
+        let info = server.json(&format!("/project/demo/api/models/org/tiny/revision/{rev}"));
+        (
+            info["sha"].clone(),
+            info["siblings"].as_array().unwrap().len(),
+        )
+    };
+    let (commit, of_first) = files("v1");
+    assert_eq!(commit, cache.commit.as_str());
+    assert_eq!(files(&cache.commit).1, of_first);
+    assert_eq!(files("v2").1, of_first - 1);
 }
 
 /// Equal bytes are one content, and refs that are files have nothing else.

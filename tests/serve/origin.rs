@@ -50,6 +50,8 @@ pub(crate) struct Plan {
     pub(crate) is_wrong: bool,
     /// Files are redirected to this address; those below `/moved` are not.
     pub(crate) elsewhere: Option<String>,
+    /// Files are sent one byte at a time, with this pause between them, if the client asks for all of them.
+    pub(crate) drip: Option<Duration>,
     /// Files are sent up to this offset, until the plan changes: those with this in their path, or all.
     pub(crate) hold_bytes: Option<usize>,
     pub(crate) hold_path: Option<&'static str>,
@@ -213,7 +215,7 @@ fn converse(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> 
         head += &format!("Content-Length: {}\r\n\r\n", reply.body.len());
         stream.write_all(head.as_bytes())?;
         match asked.path.contains("/resolve/") && reply.status < 300 {
-            true => send(&mut stream, state, (&asked.path, &reply.body))?,
+            true => send(&mut stream, state, &asked, &reply.body)?,
             false => stream.write_all(&reply.body)?,
         }
     }
@@ -223,12 +225,13 @@ fn converse(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> 
 fn send(
     stream: &mut TcpStream,
     state: &Mutex<State>,
-    (path, body): (&str, &[u8]),
+    asked: &Asked,
+    body: &[u8],
 ) -> std::io::Result<()> {
     let mut at = 0;
     while at < body.len() {
         let plan = state.lock().unwrap().plan.clone();
-        let is_held = plan.hold_path.is_none_or(|part| path.contains(part));
+        let is_held = plan.hold_path.is_none_or(|part| asked.path.contains(part));
         let hold = plan.hold_bytes.filter(|_| is_held).unwrap_or(usize::MAX);
         if plan.cuts > 0 && at >= plan.cut_bytes {
             state.lock().unwrap().plan.cuts -= 1;
@@ -243,9 +246,12 @@ fn send(
         } else {
             usize::MAX
         };
-        let end = body.len().min(at + 64_000).min(hold).min(cut);
+        let pause = plan.drip.filter(|_| asked.range.is_none());
+        let most = if pause.is_some() { 1 } else { 64_000 };
+        let end = body.len().min(at + most).min(hold).min(cut);
         stream.write_all(&body[at..end])?;
         at = end;
+        std::thread::sleep(pause.unwrap_or_default());
     }
     Ok(())
 }

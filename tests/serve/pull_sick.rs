@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use support::environment;
+use support::{Random, environment};
 
 use crate::origin::{Endless, Origin};
 use crate::server::Server;
@@ -38,6 +38,24 @@ fn files_whose_upstream_is_silent_do_not_keep_others_waiting() {
     let answer = server.get("/project/demo/org/quick/resolve/main/x.bin");
     assert_eq!((answer.status, &answer.body[..]), (200, &b"quick"[..]));
     origin.plan(|plan| plan.hold_bytes = None);
+}
+
+/// A minute of next to nothing; then the rest is asked for, from the byte that is missing.
+#[test]
+fn a_file_that_drips_is_asked_for_once_more() {
+    let env = environment!();
+    env.ok(["init"]);
+    let origin = Origin::start();
+    let bytes = Random::new(5).bytes(300_000);
+    origin.add("org/m", &[("x.bin", &bytes)]);
+    origin.plan(|plan| plan.drip = Some(Duration::from_millis(500)));
+    let server = Server::start(&env, &["--upstream", &origin.url()]);
+    let answer = server.get("/project/demo/org/m/resolve/main/x.bin");
+    assert_eq!(answer.status, 200);
+    assert!(answer.body == bytes);
+    let asked = origin.asked("/resolve/");
+    let ranges: Vec<bool> = asked.iter().map(|asked| asked.range.is_some()).collect();
+    assert_eq!(ranges, [false, true]);
 }
 
 #[test]

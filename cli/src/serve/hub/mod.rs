@@ -38,7 +38,7 @@ use store::{Namespace, Reader, Result};
 use tokio::sync::Semaphore;
 
 use crate::serve::answer::Answer;
-use crate::serve::patience::{ANSWER_TIME, within};
+use crate::serve::patience::ANSWER_TIME;
 use crate::serve::source::{Source, block};
 use crate::serve::spool::Rooms;
 use crate::serve::tokens::{self, Caller, Role, Tokens};
@@ -196,7 +196,8 @@ impl Hub {
             }
             (&Method::GET | &Method::HEAD, route) => {
                 check_known(&request.caller)?;
-                within(ANSWER_TIME, self.look(&request, route)).await
+                let looked = tokio::time::timeout(ANSWER_TIME, self.look(&request, route));
+                looked.await.unwrap_or_else(|_| Err(self.late()))
             }
             (&Method::POST | &Method::PUT | &Method::DELETE, route) => {
                 check_known(&request.caller)?;
@@ -448,6 +449,17 @@ fn endpoint(head: &Parts, namespace: Option<&Namespace>) -> String {
     let prefix = text::forwarded_prefix(head);
     let namespace = namespace.map_or_else(String::new, |name| format!("/{name}"));
     format!("{scheme}://{host}{prefix}{namespace}")
+}
+
+impl Hub {
+    /// The answer to a client that has waited for too long.
+    fn late(&self) -> Fault {
+        match self.pull {
+            None => store::Error::unavailable("the store gives no answer in time").into(),
+            Some(_) => Fault::later("this takes too long: ask again later")
+                .because("neither the store nor the upstream answered in time".to_owned()),
+        }
+    }
 }
 
 fn not_so() -> Fault {

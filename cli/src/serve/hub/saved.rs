@@ -136,6 +136,26 @@ pub(super) fn hashed(reader: &Reader<'_>, dir: &Content) -> Result<HashMap<Strin
     Ok(named.collect())
 }
 
+/// How many files of a snapshot are there: as they are, or as links to files of the repo.
+pub(super) fn linked(reader: &Reader<'_>, snapshot: &Content, repo: &Content) -> Result<usize> {
+    let held = hashed(reader, repo)?;
+    let (mut found, mut waiting) = (0, vec![*snapshot]);
+    while let Some(tree) = waiting.pop() {
+        for entry in reader.tree(&tree)? {
+            match entry.node {
+                Node::Tree { content, .. } => waiting.push(content),
+                Node::File { .. } => found += 1,
+                Node::Symlink { target } => {
+                    let name = target.rsplit(|byte| *byte == b'/').next();
+                    let name = name.and_then(|name| std::str::from_utf8(name).ok());
+                    found += usize::from(name.is_some_and(|name| held.contains_key(name)));
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
 fn of_file(reader: &Reader<'_>, content: &Content) -> Result<Option<String>> {
     if content.size > REF_BYTES_MAX {
         return Ok(None);

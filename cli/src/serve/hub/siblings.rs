@@ -47,8 +47,9 @@ impl<'h> Siblings<'h> {
     pub(super) async fn answer(&self, info: String) -> Outcome<Answer> {
         let info = info.strip_suffix('}').unwrap_or(&info);
         let head = format!("{info},\"siblings\":[");
-        if self.parts() > LONG_PARTS {
-            let content = self.long(head).await?;
+        if self.parts() > LONG_PARTS
+            && let Some(content) = self.long(&head).await?
+        {
             let mut answer = Answer::new(StatusCode::OK).with(CONTENT_TYPE, "application/json");
             answer.content = content;
             return Ok(answer);
@@ -60,8 +61,8 @@ impl<'h> Siblings<'h> {
         Ok(Answer::json_text(StatusCode::OK, text + END))
     }
 
-    /// The list in a file. It is computed twice: its length has to be known first.
-    async fn long(&self, head: String) -> Outcome<Content> {
+    /// The list in a file. It is computed twice: its length has to be known first. `None` if there is no room on disk.
+    async fn long(&self, head: &str) -> Outcome<Option<Content>> {
         let mut size = head.len() + END.len();
         for number in 0..self.parts() {
             size += self.part(number).await?.len();
@@ -70,9 +71,11 @@ impl<'h> Siblings<'h> {
         let (dir, rooms) = (source.cache_dir(), self.hub.rooms.clone());
         let dir = dir.map(|dir| dir.join("hub-arriving"));
         let spool = block(move || Spool::new(dir.as_deref(), size as u64, &rooms));
-        let spool = Arc::new(spool.await?);
+        let Ok(spool) = spool.await.map(Arc::new) else {
+            return Ok(None);
+        };
         let mut at = 0;
-        let mut text = head;
+        let mut text = head.to_owned();
         for number in 0..=self.parts() {
             text += &match number == self.parts() {
                 true => END.to_owned(),
@@ -88,7 +91,7 @@ impl<'h> Siblings<'h> {
         }
         spool.is_right();
         let following = Following::open(source, spool, 0..at).await?;
-        Ok(Content::Arriving(Box::new(following)))
+        Ok(Some(Content::Arriving(Box::new(following))))
     }
 
     fn parts(&self) -> usize {

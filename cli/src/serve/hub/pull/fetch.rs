@@ -160,10 +160,10 @@ impl Receiving<'_> {
         let (wanted, token) = (self.wanted, self.wanted.token.as_deref());
         let file = (wanted.commit.as_str(), wanted.path.as_str());
         let asked = self.upstream.file(&wanted.named, file, token, self.at);
-        let mut answer = self.place.patiently(asked).await?;
+        let mut answer = self.place.patiently(asked).await??;
         let mut skip = skipped(&answer, self.at)?;
         loop {
-            let part = self.place.patiently(answer.chunk()).await;
+            let part = self.place.patiently(answer.chunk()).await?;
             let part = part.map_err(|error| match error.is_timeout() {
                 true => Failure::Stalled,
                 false => Failure::Away("it broke off within a file".to_owned()),
@@ -180,9 +180,6 @@ impl Receiving<'_> {
             let bytes = part.len() as u64;
             self.numbers.pulled_bytes.add(bytes);
             self.at += bytes;
-            if !self.place.came(bytes) {
-                return Err(Failure::Stalled);
-            }
             if self.at > wanted.size {
                 return Err(Failure::Wrong(format!(
                     "the upstream sends more than the {} bytes that it announced",
@@ -192,6 +189,9 @@ impl Receiving<'_> {
             // The send fails if writing failed; the writer knows why.
             if self.to.send(part).await.is_err() {
                 return Err(Failure::Own("it could not be written".to_owned()));
+            }
+            if !self.place.came(bytes) {
+                return Err(Failure::Stalled);
             }
         }
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
+use crate::serve::hub::pull::upstream::Failure;
 use crate::serve::hub::route::Named;
 
 /// Maximum number of files to fetch at once, of those for one repo, and of quiet ones beside them.
@@ -97,13 +98,22 @@ impl<'p> Place<'p> {
     }
 
     /// Waits for the upstream. If it is silent for a moment, the place is given to another file.
-    pub(super) async fn patiently<T>(&mut self, work: impl Future<Output = T>) -> T {
+    ///
+    /// # Errors
+    /// If it is silent, and so are as many other files as may be.
+    pub(super) async fn patiently<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
         let mut work = std::pin::pin!(work);
         if let Ok(done) = tokio::time::timeout(WINDOW, &mut work).await {
-            return done;
+            return Ok(done);
         }
         self.be_quiet();
-        work.await
+        match self.held {
+            Held::Quiet(_) => Ok(work.await),
+            Held::Busy(_) => Err(Failure::Crowded),
+        }
     }
 
     /// Counts bytes that came. Returns false if so few have come for so long that the file is to be given up.
@@ -169,6 +179,21 @@ mod tests {
         assert_eq!(held.len(), PLACES_OF_REPO);
         held.pop();
         assert!(now(places.enter(&other)).is_some() && now(places.enter(&slow)).is_some());
+    }
+
+    #[test]
+    fn who_is_silent_among_many_gives_up_its_place() {
+        let places = Places::new();
+        let runtime = crate::serve::runtime().unwrap();
+        let busy = || Place::new(&places, now(places.enter(&named("o/m"))).unwrap());
+        let silent = std::time::Duration::from_secs(3);
+        let wait = |mut place: Place<'_>| {
+            runtime.block_on(async { place.patiently(tokio::time::sleep(silent)).await })
+        };
+        assert_eq!(wait(busy()), Ok(()));
+        let _all = places.quiet.try_acquire_many(QUIET_MAX as u32).unwrap();
+        assert_eq!(wait(busy()), Err(Failure::Crowded));
+        assert_eq!(places.busy.available_permits(), PLACES);
     }
 
     #[test]

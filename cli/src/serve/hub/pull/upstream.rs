@@ -57,6 +57,8 @@ pub(super) enum Failure {
     Away(String),
     /// It stopped sending within a file, or sends next to nothing.
     Stalled,
+    /// It is silent, and so it is about too many files to wait for one more.
+    Crowded,
     /// Its answer is invalid.
     Strange(String),
     /// The bytes do not match the announced hash.
@@ -401,6 +403,8 @@ impl Failure {
         match self {
             Self::Refused { status, .. } => *status == StatusCode::TOO_MANY_REQUESTS,
             Self::Away(_) | Self::Stalled | Self::Strange(_) => true,
+            // Not to be tried again at once.
+            Self::Crowded => false,
             Self::NotAsked | Self::Wrong(_) | Self::Full(_) | Self::Own(_) => false,
         }
     }
@@ -411,6 +415,9 @@ impl Failure {
             Self::Refused { status, .. } => format!("the upstream answers {status}"),
             Self::NotAsked => "the upstream is not asked".to_owned(),
             Self::Away(why) | Self::Strange(why) => format!("the upstream: {why}"),
+            Self::Crowded => {
+                "the upstream: it is silent, and so it is about too many other files".to_owned()
+            }
             Self::Stalled => {
                 let secs = PART_TIME.as_secs();
                 format!(
@@ -446,7 +453,7 @@ impl Failure {
             }
             // As for a repo that nobody here has ever asked for.
             Self::NotAsked => Fault::repo(),
-            Self::Away(_) | Self::Stalled => {
+            Self::Away(_) | Self::Stalled | Self::Crowded => {
                 Fault::later("the upstream does not answer: ask again later")
             }
             Self::Strange(_) => Fault::later(

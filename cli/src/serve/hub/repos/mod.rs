@@ -7,6 +7,7 @@
 //! and need no file to be read. A mirror is a saved repo that grows with the requests: the listing of a commit is
 //! stored before all of its files are.
 
+mod fullest;
 mod mirrors;
 
 use std::collections::{BTreeMap, HashMap};
@@ -74,6 +75,13 @@ pub(crate) enum FilesOf {
 }
 
 impl FilesOf {
+    fn snapshot(&self) -> Option<Content> {
+        match self {
+            Self::Snapshot { snapshot, .. } => Some(*snapshot),
+            _ => None,
+        }
+    }
+
     /// Whether the revision is a single file.
     pub(in crate::serve::hub) fn is_file(&self) -> bool {
         matches!(self, Self::Root(top) if !top.is_tree)
@@ -181,6 +189,9 @@ impl Repos {
         }
         let versions = view.state.versions(&repo.name)?;
         let is_commit = is_hex(rev, 40);
+        if repo.is_saved && !repo.is_mirror && is_commit {
+            return self.fullest(reader, repo, &versions, rev);
+        }
         let depth = match (repo.is_saved, is_commit) {
             (true, true) => VERSIONS_SEARCHED_MAX,
             (false, true) => usize::MAX,
