@@ -191,7 +191,8 @@ mod tests {
             runtime.block_on(async { place.patiently(tokio::time::sleep(silent)).await })
         };
         assert_eq!(wait(busy()), Ok(()));
-        let _all = places.quiet.try_acquire_many(QUIET_MAX as u32).unwrap();
+        let all = u32::try_from(QUIET_MAX).unwrap();
+        let _held = places.quiet.try_acquire_many(all).unwrap();
         assert_eq!(wait(busy()), Err(Failure::Crowded));
         assert_eq!(places.busy.available_permits(), PLACES);
     }
