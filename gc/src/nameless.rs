@@ -285,14 +285,7 @@ mod tests {
     use super::*;
 
     const HOUR: i64 = 3600;
-    const OPTIONS: Options = Options {
-        min_age_secs: 0,
-        grace_secs: 0,
-        max_unused_ppm: 50_000,
-        max_repack_bytes: None,
-        repack: true,
-        memory_bytes: 1 << 30,
-    };
+    const OPTIONS: Options = Options::AT_ONCE;
 
     fn at(secs: i64) -> Timestamp {
         Timestamp::from_second(secs).unwrap()

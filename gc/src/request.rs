@@ -40,6 +40,19 @@ impl Default for Options {
     }
 }
 
+#[cfg(test)]
+impl Options {
+    /// Without any age or grace, for tests.
+    pub(crate) const AT_ONCE: Self = Self {
+        min_age_secs: 0,
+        grace_secs: 0,
+        max_unused_ppm: 50_000,
+        max_repack_bytes: None,
+        repack: true,
+        memory_bytes: 1 << 30,
+    };
+}
+
 /// A request to collect garbage.
 #[derive(Clone, Debug)]
 pub struct Request {
