@@ -45,7 +45,7 @@ impl Hub {
     ) -> Outcome<(Sight, Repo)> {
         match self.mirrored(request, kind, &id, "main").await? {
             Some(found) => Ok((found.sight, found.repo)),
-            None => self.find_here(request, kind, id).await,
+            None => self.find_named(request.named(kind, id)?).await,
         }
     }
 
@@ -69,16 +69,7 @@ impl Hub {
     }
 
     /// Finds the repo in the store.
-    pub(super) async fn find_here(
-        &self,
-        request: &Request<'_>,
-        kind: Type,
-        id: Id,
-    ) -> Outcome<(Sight, Repo)> {
-        self.find_named(request.named(kind, id)?).await
-    }
-
-    async fn find_named(&self, named: Named) -> Outcome<(Sight, Repo)> {
+    pub(super) async fn find_named(&self, named: Named) -> Outcome<(Sight, Repo)> {
         let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
         let found = block(move || {
             let sight = source.newest()?;

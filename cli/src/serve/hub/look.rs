@@ -15,7 +15,6 @@ use crate::serve::hub::repos::Commit;
 use crate::serve::hub::route::{Id, Type};
 use crate::serve::hub::siblings::Siblings;
 use crate::serve::hub::{Hub, Request};
-use crate::serve::patience::{ANSWER_TIME, within};
 use crate::serve::source::block;
 use crate::serve::tokens::Role;
 use crate::serve::{Asked, text};
@@ -57,7 +56,7 @@ impl Hub {
         rev: Option<&str>,
     ) -> Outcome<Answer> {
         let revision = self.revision(request, kind, id, rev.unwrap_or("main"));
-        let revision = within(ANSWER_TIME, revision).await?;
+        let revision = self.in_time(revision).await?;
         let with_hashes = text::is_on(&request.query, "blobs");
         let mut info = head_of(kind, revision.repo.named.id.as_str(), revision.commit.time);
         if let Some(info) = info.as_object_mut() {
@@ -76,7 +75,7 @@ impl Hub {
         rev: &str,
         path: &str,
     ) -> Outcome<Answer> {
-        let revision = within(ANSWER_TIME, self.revision(request, kind, id, rev)).await?;
+        let revision = self.in_time(self.revision(request, kind, id, rev)).await?;
         let query = &request.query;
         let is_expanded = text::is_on(query, "expand");
         let page = match is_expanded {
@@ -126,7 +125,7 @@ impl Hub {
         let body = asked.whole(PATHS_BYTES_MAX).await?;
         let (paths, is_expanded) =
             named_paths(&body).ok_or_else(|| Fault::bad("the body names no paths"))?;
-        let revision = within(ANSWER_TIME, self.revision(request, kind, id, rev)).await?;
+        let revision = self.in_time(self.revision(request, kind, id, rev)).await?;
         let found = |path: &String| revision.files.at(path.trim_end_matches('/')).cloned();
         let entries: Vec<Entry> = paths.iter().filter_map(found).collect();
         let listed = self.listed(&revision, entries, is_expanded).await?;

@@ -38,9 +38,9 @@ use store::{Namespace, Reader, Result};
 use tokio::sync::Semaphore;
 
 use crate::serve::answer::Answer;
-use crate::serve::patience::ANSWER_TIME;
+use crate::serve::patience::{ANSWER_TIME, within};
 use crate::serve::source::{Source, block};
-use crate::serve::spool::Rooms;
+use crate::serve::spool::{Rooms, Spool};
 use crate::serve::tokens::{self, Caller, Role, Tokens};
 use crate::serve::{Asked, Door, Shared, numbers, person, text};
 use crate::ui::failure::one_line;
@@ -77,8 +77,6 @@ pub(crate) struct Hub {
     root: Option<Namespace>,
     inner: Arc<Inner>,
     hashers: Arc<Semaphore>,
-    /// The room for long lists on disk.
-    rooms: Rooms,
     writers: Writers,
     tokens: Arc<Tokens>,
     /// Access to an upstream, if there is one.
@@ -91,6 +89,19 @@ struct Inner {
     shelf: Shelf,
     known: Known,
     used: Used,
+    /// What files that wait on disk will still take.
+    rooms: Rooms,
+}
+
+impl Inner {
+    /// A file of `size` bytes that waits on disk for its clients. Blocks.
+    ///
+    /// # Errors
+    /// If there is no room for it.
+    fn spool(&self, source: &Source, size: u64) -> Result<Spool> {
+        let dir = source.cache_dir().map(|dir| dir.join("hub-arriving"));
+        Spool::new(dir.as_deref(), size, &self.rooms)
+    }
 }
 
 /// A request with its parsed properties.
@@ -124,6 +135,7 @@ impl Hub {
             shelf: Shelf::default(),
             known: Known::new(source.cache_dir(), Arc::clone(&shared.numbers)),
             used: Used::default(),
+            rooms: Rooms::default(),
         });
         let pull = upstream.map(|options| {
             let (source, shared) = (Arc::clone(&source), Arc::clone(&shared));
@@ -135,7 +147,6 @@ impl Hub {
             root,
             inner,
             hashers: Arc::new(Semaphore::new(HASHERS)),
-            rooms: Rooms::default(),
             writers: Writers::new(writers),
             tokens,
             pull: pull.transpose()?.map(Arc::new),
@@ -196,8 +207,7 @@ impl Hub {
             }
             (&Method::GET | &Method::HEAD, route) => {
                 check_known(&request.caller)?;
-                let looked = tokio::time::timeout(ANSWER_TIME, self.look(&request, route));
-                looked.await.unwrap_or_else(|_| Err(self.late()))
+                self.in_time(self.look(&request, route)).await
             }
             (&Method::POST | &Method::PUT | &Method::DELETE, route) => {
                 check_known(&request.caller)?;
@@ -452,13 +462,16 @@ fn endpoint(head: &Parts, namespace: Option<&Namespace>) -> String {
 }
 
 impl Hub {
-    /// The answer to a client that has waited for too long.
-    fn late(&self) -> Fault {
-        match self.pull {
-            None => store::Error::unavailable("the store gives no answer in time").into(),
-            Some(_) => Fault::later("this takes too long: ask again later")
-                .because("neither the store nor the upstream answered in time".to_owned()),
+    /// The result of `work`, if it is ready in time. With an upstream, it may be that which gives no answer.
+    async fn in_time<T>(&self, work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        if self.pull.is_none() {
+            return within(ANSWER_TIME, work).await;
         }
+        let done = tokio::time::timeout(ANSWER_TIME, work).await;
+        done.unwrap_or_else(|_| {
+            let why = "neither the store nor the upstream answered in time";
+            Err(Fault::later("this takes too long: ask again later").because(why.to_owned()))
+        })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::serve::hub::fault::{Fault, Outcome};
 use crate::serve::hub::files::{Entry, Etag};
 use crate::serve::hub::find::{LIST_TIME, Revision};
 use crate::serve::source::block;
-use crate::serve::spool::{Following, Spool};
+use crate::serve::spool::Following;
 
 /// How many entries are written at a time.
 const PART_ENTRIES: usize = 1000;
@@ -68,9 +68,8 @@ impl<'h> Siblings<'h> {
             size += self.part(number).await?.len();
         }
         let source = Arc::clone(&self.hub.source);
-        let (dir, rooms) = (source.cache_dir(), self.hub.rooms.clone());
-        let dir = dir.map(|dir| dir.join("hub-arriving"));
-        let spool = block(move || Spool::new(dir.as_deref(), size as u64, &rooms));
+        let (inner, onto) = (Arc::clone(&self.hub.inner), Arc::clone(&source));
+        let spool = block(move || inner.spool(&onto, size as u64));
         let Ok(spool) = spool.await.map(Arc::new) else {
             return Ok(None);
         };
@@ -105,18 +104,18 @@ impl<'h> Siblings<'h> {
         let start = number * PART_ENTRIES;
         let (before, rest) = entries.split_at(start.min(entries.len()));
         let files = rest.iter().take(PART_ENTRIES).filter(is_file);
-        let files: Vec<Entry> = files.cloned().collect();
+        let files: Vec<&Entry> = files.collect();
         let etags = match self.with_hashes {
             false => vec![None; files.len()],
             true => {
                 let time = LIST_TIME.saturating_sub(self.began.elapsed());
-                let sight = &self.revision.sight;
-                self.hub.etags(sight, files.clone(), time).await?
+                let (sight, files) = (&self.revision.sight, files.iter().copied().cloned());
+                self.hub.etags(sight, files.collect(), time).await?
             }
         };
         let mut is_first = !before.iter().any(|entry| is_file(&entry));
         let mut text = String::new();
-        for told in files.iter().zip(etags).map(sibling) {
+        for told in files.into_iter().zip(etags).map(sibling) {
             if !std::mem::take(&mut is_first) {
                 text.push(',');
             }

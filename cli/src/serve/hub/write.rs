@@ -190,13 +190,14 @@ impl Hub {
         kind: Type,
         id: Id,
     ) -> Outcome<(Sight, Repo)> {
-        let named = request.named(kind, id.clone())?;
-        let found = self.find_here(request, kind, id).await;
-        if found.is_err() && request.check_may_write().is_ok() {
-            // Clients go on to write where a repo exists.
-            if self.is_upstreams(request, &named).await? {
-                return Err(Fault::forbidden(OF_UPSTREAM));
-            }
+        let named = request.named(kind, id)?;
+        let found = self.find_named(named.clone()).await;
+        // Clients go on to write where a repo exists.
+        if found.is_err()
+            && request.check_may_write().is_ok()
+            && self.is_upstreams(request, &named).await?
+        {
+            return Err(Fault::forbidden(OF_UPSTREAM));
         }
         let (sight, repo) = found?;
         request.check_may_write()?;

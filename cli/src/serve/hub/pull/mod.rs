@@ -28,7 +28,7 @@ use crate::serve::hub::repos::Commit;
 use crate::serve::hub::repos::Repo;
 use crate::serve::hub::route::Named;
 use crate::serve::source::{Sight, Source, block};
-use crate::serve::spool::{Rooms, Spool};
+use crate::serve::spool::Spool;
 use crate::ui::failure::one_line;
 use access::Access;
 pub(super) use access::Who;
@@ -80,7 +80,6 @@ pub(crate) struct Pull {
     flights: Flights,
     places: Places,
     keeper: Keeper,
-    rooms: Rooms,
     /// Files of which wrong bytes were sent, and when.
     wrong: Mutex<HashMap<Key, Instant>>,
     beating: Once,
@@ -140,7 +139,6 @@ impl Pull {
             flights: Flights::default(),
             places: Places::new(),
             keeper: Keeper::new(),
-            rooms: Rooms::default(),
             wrong: Mutex::default(),
             beating: Once::new(),
             began: Instant::now(),
@@ -212,9 +210,9 @@ impl Pull {
             Err(_) => self.places.enter(&wanted.named).await,
         };
         let place = places::Place::new(&self.places, held);
-        let dir = self.source.cache_dir().map(|dir| dir.join("hub-arriving"));
-        let (size, rooms) = (wanted.size, self.rooms.clone());
-        let spool = match block(move || Spool::new(dir.as_deref(), size, &rooms)).await {
+        let (source, inner) = (Arc::clone(&self.source), Arc::clone(&self.inner));
+        let size = wanted.size;
+        let spool = match block(move || inner.spool(&source, size)).await {
             Ok(spool) => Arc::new(spool),
             Err(error) => {
                 return self
